@@ -1,0 +1,137 @@
+"""The table of parts: `presets/accelerators.csv`, one row a part, with its source and how far it is trusted.
+
+A part is found by its exact id or by the exact name its driver reports. Nothing is guessed from a piece of a name: the
+common mistakes of planners are of that kind (an H100 SXM does not say SXM, an A10G is not an A10).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+from kvcli.errors import BadInput
+from kvcli.model.presets import folder
+
+GIB = 2**30
+#: What the CUDA context takes below the driver's total on parts where nobody has reported it.
+CONTEXT_GAP_BYTES = int(0.7 * GIB)
+UNREPORTED_GAP_BYTES = int(0.5 * GIB)
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """One part. Bandwidth in bytes/s, peaks in dense FLOP/s (0 where unknown or not supported).
+
+    `memory_bytes` is the driver's total (or the label, see `memory_basis`), None for parts sold with any amount;
+    `usable_bytes` is what a process can get of it.
+    `bandwidth_bound_bytes_per_s` is a rate the part cannot exceed: the nominal one unless the table knows better.
+    """
+
+    id: str
+    name: str
+    driver_name: str
+    memory_bytes: int | None
+    memory_basis: str
+    usable_bytes: int | None
+    usable_basis: str
+    bandwidth_bytes_per_s: float
+    bandwidth_bound_bytes_per_s: float
+    peak_flops: tuple[tuple[str, float], ...]
+    last_level_cache_bytes: int
+    source: str
+    confidence: str
+    notes: str
+
+    def peak(self, *types: str) -> float:
+        """The fastest of the named types, in FLOP/s; 0 where none is known."""
+        return max((rate for name, rate in self.peak_flops if name in types), default=0.0)
+
+
+def _float(text: str) -> float:
+    return float(text) if text else 0.0
+
+
+def _usable(row: dict[str, str]) -> tuple[int | None, str]:
+    """What a context can use: reported by one where known, else the driver's total less a usual gap, else the label's."""
+    if not row["mem_bytes_plan"]:
+        return None, "not fixed by the part"
+    planned = int(row["mem_bytes_plan"])
+    seen = re.match(r"\d+(?:\.\d+)?", row["cuda_context_total_gib_seen"])
+    if seen:
+        return min(planned, int(float(seen[0]) * GIB)), "context total, as reported by users"
+    if row["mem_total_mib_reported"]:
+        return planned - CONTEXT_GAP_BYTES, "driver total less 0.7 GiB"
+    if row["class"] in ("cpu", "soc", "tpu", "asic"):
+        return planned, "label"
+    label = planned - planned // 16 if row["mem_type"].startswith("GDDR6") and row["class"] == "datacenter" else planned
+    return label - UNREPORTED_GAP_BYTES, "label less ECC where it costs memory, less 0.5 GiB"
+
+
+def _accelerator(row: dict[str, str]) -> Accelerator:
+    nominal = _float(row["mem_bw_gbs"]) * 1e9
+    usable, basis = _usable(row)
+    peaks = (
+        ("bf16", row["bf16_dense_tflops"]),
+        ("fp16", row["fp16_dense_tflops"]),
+        ("fp8", row["fp8_dense_tflops"]),
+        ("int8", row["int8_dense_tops"]),
+        ("fp4", row["fp4_dense_tflops"]),
+    )
+    return Accelerator(
+        id=row["id"],
+        name=row["name"],
+        driver_name=row["device_name_string"],
+        memory_bytes=int(row["mem_bytes_plan"]) if row["mem_bytes_plan"] else None,
+        memory_basis=row["mem_basis"],
+        usable_bytes=usable,
+        usable_basis=basis,
+        bandwidth_bytes_per_s=nominal,
+        bandwidth_bound_bytes_per_s=max(nominal, _float(row["bw_bound_gbs"]) * 1e9),
+        peak_flops=tuple((name, _float(value) * 1e12) for name, value in peaks),
+        # vendors mean binary megabytes; the larger reading is also the safe one for a floor
+        last_level_cache_bytes=int(_float(row["last_level_cache_mb"]) * 2**20),
+        source=row["source"],
+        confidence=row["confidence"],
+        notes=row["notes"],
+    )
+
+
+@cache
+def table() -> tuple[Accelerator, ...]:
+    """All parts of the table, in its order."""
+    import csv  # only a device pays for it
+
+    with (folder() / "accelerators.csv").open(newline="", encoding="utf-8") as file:
+        return tuple(_accelerator(row) for row in csv.DictReader(file) if row["mem_bw_gbs"])
+
+
+def by_driver_name(name: str) -> list[Accelerator]:
+    """Every part whose driver reports exactly this name; several where the name does not tell them apart."""
+    return [part for part in table() if part.driver_name and part.driver_name == name]
+
+
+def find(text: str) -> Accelerator:
+    """The part of that id, or of that exact driver name. Raises BadInput that lists the nearest or all candidates."""
+    wanted = text.strip()
+    for part in table():
+        if part.id == wanted.lower():
+            return part
+    named = by_driver_name(wanted)
+    if len(named) == 1:
+        return named[0]
+    if named:
+        candidates = ", ".join(part.id for part in named)
+        raise BadInput(f"{text!r} is what several parts report: {candidates}", hint="give one of these ids", code="ambiguous_device")
+    ids = [part.id for part in table()]
+    near = [i for i in ids if i.startswith(wanted.lower())] if wanted else []
+    import difflib
+
+    near = near or difflib.get_close_matches(wanted.lower(), ids, n=4, cutoff=0.5)
+    raise BadInput(
+        f"no device is called {text[:80]!r}",
+        hint=("did you mean " + ", ".join(near[:6]) + "?")
+        if near
+        else "devices are named as in presets/accelerators.csv, e.g. h100-sxm5-80",
+        code="unknown_device",
+    )

@@ -1,0 +1,85 @@
+"""From what the user typed to a model: a preset name, a folder, a config.json, a GGUF file, or a hub id of a preset."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from kvcli.errors import BadInput, Notice
+from kvcli.model import presets
+from kvcli.model.config import read_config_file
+from kvcli.model.spec import ModelSpec
+
+
+def is_path(text: str) -> bool:
+    """Whether an argument can only mean a path; otherwise a preset of that name wins."""
+    if text.endswith((".json", ".gguf")) or text.startswith((".", "/", "~")):
+        return True
+    return "/" in text and Path(text).exists()
+
+
+def resolve(text: str) -> ModelSpec:
+    """The model a user named.
+
+    Raises BadInput when nothing has that name (it lists the nearest) or a file cannot be used, NotModelled for an
+    architecture without a reader.
+    """
+    if not text.strip():
+        raise BadInput("the model name is empty", hint="kvcli plan llama3-8b", code="unknown_model")
+    if is_path(text):
+        spec = _read_path(Path(text).expanduser())
+        other = presets.find(text) if not text.startswith((".", "/", "~")) and "/" in text else None
+        return _warn_both(spec, text, f"the path was taken, not the preset {other.name}") if other else spec
+    preset = presets.find(text)
+    if preset is None:
+        raise _nothing_called(text)
+    return (
+        _warn_both(preset.spec(), text, f"the preset was taken, not the path; write ./{text} for that")
+        if Path(text).exists()
+        else preset.spec()
+    )
+
+
+def _warn_both(spec: ModelSpec, text: str, taken: str) -> ModelSpec:
+    notice = Notice("name_and_path", f"{text!r} is both a preset and a path: {taken}")
+    return replace(spec, notices=(*spec.notices, notice))
+
+
+def _nothing_called(text: str) -> BadInput:
+    error = presets.unknown(text)
+    if Path(text).exists():
+        return BadInput(error.message, hint=f"a path of that name exists: write ./{text}", code=error.code)
+    if "/" in text:
+        return BadInput(
+            f"{text[:80]!r} is neither a path nor the hub id of a preset",
+            hint="download its config.json and pass the file",
+            code=error.code,
+        )
+    return error
+
+
+def _read_path(path: Path) -> ModelSpec:
+    if path.is_dir():
+        return _read_folder(path)
+    if not path.exists():
+        raise BadInput(f"{path} does not exist", code="unreadable_file")
+    if path.suffix.lower() == ".gguf":
+        from kvcli.model.gguf_config import read_gguf_file
+
+        return read_gguf_file(path)
+    if path.suffix.lower() == ".json":
+        return read_config_file(path)
+    raise BadInput(f"{path} is neither a config.json nor a .gguf file", hint="rename it, or pass its folder", code="unknown_file_kind")
+
+
+def _read_folder(path: Path) -> ModelSpec:
+    config = path / "config.json"
+    if config.is_file():
+        return read_config_file(config)
+    files = sorted(path.glob("*.gguf"))
+    if len(files) == 1:
+        from kvcli.model.gguf_config import read_gguf_file
+
+        return read_gguf_file(files[0])
+    what = f"{len(files)} .gguf files" if files else "neither a config.json nor a .gguf file"
+    raise BadInput(f"{path} holds {what}", hint="pass the file itself", code="unreadable_folder")

@@ -1,0 +1,130 @@
+"""Quantities as people write and read them.
+
+Memory is binary and says so (GiB); bandwidth is decimal, as vendors state it (GB/s). `32k` tokens is 32,768.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kvcli.errors import BadInput
+
+#: More tokens than any cache will hold; past it a typing mistake is likelier than a question.
+MAX_COUNT = 10**12
+#: More sweep points than anyone reads; a wrong range would otherwise run for hours.
+MAX_POINTS = 20_000
+
+_SUFFIX = {"": 1, "k": 1024, "m": 1024**2}
+_COUNT = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,6}))?([kKmM]?)")
+_RANGE = re.compile(r"([^.]+(?:\.[0-9]+)?[kKmM]?)\.\.([^*+]+)(?:([*+])(.+))?")
+
+
+def parse_count(text: str, option: str) -> int:
+    """A positive whole number, `k` = 1,024 and `M` = 1,048,576. Raises BadInput."""
+    match = _COUNT.fullmatch(text.strip().replace("_", ""))
+    if match:
+        whole, fraction, suffix = match.groups()
+        factor = _SUFFIX[suffix.lower()]
+        scale: int = 10 ** len(fraction or "")
+        value, rest = divmod((int(whole) * scale + int(fraction or 0)) * factor, scale)
+        if not rest and 1 <= value <= MAX_COUNT:
+            return value
+        if not rest and value > MAX_COUNT:
+            raise BadInput(f"{option} {text[:40]!r} is more than {MAX_COUNT:,}, the largest count kvcli takes", code="count_too_large")
+    raise BadInput(
+        f"{option} {text[:40]!r} is not a positive whole number",
+        hint=f"write for example {option} 32768, {option} 32k or {option} 1M",
+        code="bad_count",
+    )
+
+
+def parse_counts(text: str, option: str) -> list[int]:
+    """A sweep: `4k`, `4k,32k`, `1..8` (step 1), `4k..32k+4k` (step 4k), `4k..128k*2` (doubling). Raises BadInput."""
+    values: list[int] = []
+    for part in text.split(","):
+        values.extend(_parse_range(part, option) if ".." in part else [parse_count(part, option)])
+        if len(values) > MAX_POINTS:
+            raise _too_many(text, option)
+    return list(dict.fromkeys(values))
+
+
+def _parse_range(part: str, option: str) -> list[int]:
+    match = _RANGE.fullmatch(part.strip())
+    if not match:
+        raise BadInput(f"{option} {part[:40]!r} is not a range", hint=f"write {option} 4k..128k*2 or {option} 1..16+5", code="bad_range")
+    first, last = parse_count(match[1], option), parse_count(match[2], option)
+    step = parse_count(match[4], option) if match[3] else 1
+    if first > last:
+        raise BadInput(f"{option} {part[:40]!r} runs backwards", hint="put the smaller number first", code="bad_range")
+    if match[3] == "*":
+        if step < 2:
+            raise BadInput(f"{option} {part[:40]!r} multiplies by {step} and never ends", hint="multiply by 2 or more", code="bad_range")
+        values = []
+        while first <= last:
+            values.append(first)
+            first *= step
+        return values
+    if (last - first) // step >= MAX_POINTS:
+        raise _too_many(part, option)
+    return list(range(first, last + 1, step))
+
+
+def _too_many(text: str, option: str) -> BadInput:
+    return BadInput(
+        f"{option} {text[:40]!r} has more than {MAX_POINTS:,} points",
+        hint="give a step, as in 4k..128k+4k, or a factor, as in 4k..128k*2",
+        code="sweep_too_large",
+    )
+
+
+_BYTE_UNITS = (("EiB", 2**60), ("PiB", 2**50), ("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+
+
+def format_bytes(amount: int) -> str:
+    """Bytes in the largest binary unit that keeps four significant digits: `4.000 GiB`, `576 B`."""
+    sign = "-" if amount < 0 else ""
+    amount = abs(amount)
+    for unit, size in _BYTE_UNITS:
+        if amount >= size:
+            value = amount / size
+            return f"{sign}{value:,.{3 if value < 100 else 1}f} {unit}"
+    return f"{sign}{amount} B"
+
+
+def exact_bytes(amount: int) -> str:
+    return f"{amount:,} B"
+
+
+def format_bandwidth(bytes_per_s: float) -> str:
+    """Decimal, as data sheets have it: `3,350 GB/s`."""
+    value = bytes_per_s / 1e9
+    return f"{value:,.0f} GB/s" if value >= 100 else f"{value:,.1f} GB/s"
+
+
+def format_seconds(seconds: float) -> str:
+    """`5.763 ms`, `1.204 s`, `37.00 us`."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size or unit == "us":
+            return f"{seconds / size:.4g} {unit}" if seconds < 1000 else f"{seconds:,.0f} s"
+    raise AssertionError("unreachable: the last unit always matches")
+
+
+def format_flops(amount: float) -> str:
+    for unit, size in (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9), ("MFLOP", 1e6)):
+        if amount >= size:
+            return f"{amount / size:.4g} {unit}"
+    return f"{amount:.4g} FLOP"
+
+
+def format_tokens(count: int) -> str:
+    """Plain digits with separators; whole binary thousands also in `k`: `32,768 (32k)`."""
+    if count >= 1024 and count % 1024 == 0:
+        return f"{count:,} ({count // 1024}k)"
+    return f"{count:,}"
+
+
+def format_parameters(count: int) -> str:
+    for unit, size in (("T", 10**12), ("B", 10**9), ("M", 10**6)):
+        if count >= size:
+            return f"{count / size:.4g} {unit}"
+    return f"{count:,}"

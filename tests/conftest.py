@@ -1,0 +1,51 @@
+"""Shared by all tests: running the program as a user does, and the default model's weights where they are."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+
+@dataclass(frozen=True)
+class Answer:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def kvcli():
+    """Runs `kvcli …` as a child process and returns exit code, stdout and stderr."""
+
+    def call(*arguments: str, stdin: str | None = None, env: dict[str, str] | None = None, cwd: Path | None = None, timeout: float = 300):
+        done = subprocess.run(
+            [sys.executable, "-m", "kvcli", *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "COLUMNS": "80", **(env or {})},
+            cwd=cwd,
+            timeout=timeout,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def default_gguf() -> Path:
+    """The default model's file; without it the test says why it did not run."""
+    from kvcli.model import presets, store
+
+    source = store.WeightsSource.from_json(presets.load("smollm2-135m").block["weights"], "preset smollm2-135m")
+    path = store.present(source)
+    if path is None:
+        pytest.skip(f"the default model is not in {store.models_folder()}: run `kvcli pull smollm2-135m` (needs the network once)")
+    return path

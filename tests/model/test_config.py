@@ -1,0 +1,183 @@
+"""The config reader: class defaults, gotchas, and errors that name file, key and value."""
+
+import json
+
+import pytest
+
+from kvcli.errors import BadInput, NotModelled
+from kvcli.model.config import load_json, spec_from_config
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 8192,
+    "dtype": "bfloat16",
+}
+
+
+def read(**changes):
+    return spec_from_config({**LLAMA, **changes}, "model", "config.json")
+
+
+def test_the_plain_case():
+    spec = read()
+    (group,) = spec.groups
+    assert (group.count, group.attention.num_key_value_heads, group.attention.key_dim, group.attention.value_dim) == (32, 8, 128, 128)
+    assert spec.parameters == 8_030_261_248
+    assert spec.active_parameters == 8_030_261_248 - 128256 * 4096
+    assert spec.notices == ()
+
+
+def test_null_heads_mean_one_for_each_query_head():
+    assert read(num_key_value_heads=None).groups[0].attention.num_key_value_heads == 32
+
+
+def test_null_head_dim_is_derived_and_a_given_one_wins():
+    assert read(head_dim=None).groups[0].attention.key_dim == 128
+    assert read(head_dim=64).groups[0].attention.key_dim == 64
+
+
+def test_tied_tables_count_once_and_are_read():
+    spec = read(tie_word_embeddings=True)
+    assert spec.parameters == spec.active_parameters == 8_030_261_248 - 128256 * 4096
+
+
+def test_missing_dtype_is_said():
+    spec = spec_from_config({key: value for key, value in LLAMA.items() if key != "dtype"}, "model", "config.json")
+    assert spec.dtype.name == "bf16"
+    assert [notice.code for notice in spec.notices] == ["dtype_assumed"]
+    assert read(dtype=None, torch_dtype="float16").dtype.name == "fp16"
+
+
+def test_mistral_window_defaults_on_and_null_is_off():
+    mistral = {**LLAMA, "model_type": "mistral"}
+    assert spec_from_config(mistral, "m", "f").groups[0].attention.window_tokens == 4096
+    assert spec_from_config({**mistral, "sliding_window": None}, "m", "f").groups[0].attention.window_tokens is None
+    assert spec_from_config({**mistral, "sliding_window": 512}, "m", "f").groups[0].attention.window_tokens == 512
+
+
+def test_qwen_windows_are_off_unless_switched_on():
+    qwen = {**LLAMA, "model_type": "qwen2", "sliding_window": 4096, "max_window_layers": 28}
+    assert [g.attention.window_tokens for g in spec_from_config(qwen, "m", "f").groups] == [None]
+    groups = spec_from_config({**qwen, "use_sliding_window": True}, "m", "f").groups
+    assert [(g.first, g.count, g.attention.window_tokens) for g in groups] == [(0, 28, None), (28, 4, 4096)]
+
+
+def test_layer_types_rule_and_may_be_longer_than_the_layers():
+    kinds = ["full_attention", "sliding_attention"] * 16
+    qwen = {**LLAMA, "model_type": "qwen3", "use_sliding_window": True, "sliding_window": 128, "layer_types": [*kinds, "mtp"]}
+    groups = spec_from_config(qwen, "m", "f").groups
+    assert [(g.first, g.count, g.attention.window_tokens) for g in groups] == [(0, 16, None), (1, 16, 128)]
+    with pytest.raises(BadInput, match="layer_types"):
+        spec_from_config({**qwen, "layer_types": kinds[:5]}, "m", "f")
+    with pytest.raises(BadInput, match="mamba"):
+        spec_from_config({**qwen, "layer_types": ["mamba"] * 32}, "m", "f")
+
+
+@pytest.mark.parametrize(
+    ("model_type", "changes"),
+    [
+        ("llama", {}),
+        ("llama", {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
+        ("llama", {"head_dim": 24, "num_key_value_heads": None}),
+        ("mistral", {"sliding_window": 16}),
+        ("qwen2", {}),
+        ("qwen3", {"head_dim": 32}),
+        ("qwen3", {"attention_bias": True}),
+        ("phi3", {}),
+        ("gpt2", {"n_embd": 48, "n_head": 4, "n_layer": 3, "n_positions": 40, "n_inner": 100}),
+        ("gpt2", {"n_embd": 48, "n_head": 4, "n_layer": 3, "n_positions": 40}),
+    ],
+)
+def test_parameters_and_cache_against_transformers(model_type, changes):
+    """The oracle: transformers builds the same config and its parameters and cache elements are counted."""
+    torch = pytest.importorskip("torch", reason="transformers, the oracle, needs torch")
+    transformers = pytest.importorskip("transformers", reason="the oracle")
+    sizes = {
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 64,
+    }
+    # gpt2 has names of its own for all of these
+    config = {"vocab_size": 100, "pad_token_id": 0, **({} if model_type == "gpt2" else sizes), **changes}
+    built = transformers.AutoConfig.for_model(model_type, **config)
+    model = transformers.AutoModelForCausalLM.from_config(built)
+    spec = spec_from_config({"model_type": model_type, **config}, "m", "f")
+    assert spec.parameters == sum(p.numel() for p in model.parameters())
+    cache = model(torch.zeros((1, 5), dtype=torch.long), use_cache=True).past_key_values
+    layers = [(layer.keys.numel(), layer.values.numel()) for layer in cache.layers]
+    attention = spec.groups[0].attention
+    assert layers == [(5 * attention.num_key_value_heads * attention.key_dim, 5 * attention.num_key_value_heads * attention.value_dim)] * 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "value"),
+    [
+        ({"num_hidden_layers": -3}, "num_hidden_layers", "-3"),
+        ({"num_hidden_layers": "32"}, "num_hidden_layers", "'32'"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers", "1000000000"),
+        ({"num_hidden_layers": True}, "num_hidden_layers", "True"),
+        ({"num_key_value_heads": 5}, "num_key_value_heads", "5"),
+        ({"hidden_size": 4097}, "num_attention_heads", "32"),
+        ({"vocab_size": 1.5}, "vocab_size", "1.5"),
+        ({"rms_norm_eps": float("nan")}, "rms_norm_eps", "nan"),
+        ({"tie_word_embeddings": "yes"}, "tie_word_embeddings", "'yes'"),
+        ({"dtype": 16}, "dtype", "16"),
+        ({"rope_scaling": "linear"}, "rope_scaling", "'linear'"),
+        ({"head_dim": 7}, "head_dim", "7"),
+        ({"layer_types": "full", "model_type": "qwen2"}, "layer_types", "'full'"),
+    ],
+)
+def test_a_bad_value_names_file_key_and_value(changes, key, value):
+    with pytest.raises(BadInput) as caught:
+        read(**changes)
+    assert all(part in caught.value.message for part in ("config.json", key, value))
+
+
+def test_missing_field_and_unknown_type():
+    config = dict(LLAMA)
+    del config["hidden_size"]
+    with pytest.raises(BadInput, match="hidden_size"):
+        spec_from_config(config, "m", "config.json")
+    with pytest.raises(NotModelled, match="not_a_model"):
+        read(model_type="not_a_model")
+    with pytest.raises(BadInput, match="model_type"):
+        read(model_type=None)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff\xfe", b'{"a":' * 100_000, b"null", b"12"])
+def test_a_file_that_is_no_config(tmp_path, content):
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match=r"config\.json"):
+        load_json(path)
+
+
+def test_unreadable_files(tmp_path):
+    with pytest.raises(BadInput, match="no such file"):
+        load_json(tmp_path / "config.json")
+    with pytest.raises(BadInput, match="is a directory"):
+        load_json(tmp_path)
+    big = tmp_path / "big.json"
+    with big.open("wb") as file:
+        file.truncate(2**30)
+    with pytest.raises(BadInput, match="larger"):
+        load_json(big)
+
+
+def test_reading_a_folder_takes_its_name(tmp_path):
+    from kvcli.model.resolve import resolve
+
+    folder = tmp_path / "my-model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(LLAMA))
+    assert resolve(str(folder)).name == "my-model"
+    assert resolve(str(folder / "config.json")).parameters == 8_030_261_248
