@@ -1,0 +1,1 @@
+"""The commands: options to types, one call, one print."""

@@ -1,0 +1,142 @@
+"""The `kvcli` program: finds the command, runs it, and turns every failure into one sentence and an exit code.
+
+Only the module of the invoked command is imported, and only its options are built; that is most of a plan's start-up.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+from importlib import import_module
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from kvcli import __version__
+from kvcli.errors import CannotRunHere, KvcliError
+
+#: command -> module in this package, each with a one-command typer app named `app`
+COMMANDS = {"plan": "plan", "presets": "presets", "devices": "devices"}
+
+EXIT_INTERRUPTED = 130
+#: what a program killed by a closed pipe reports
+EXIT_CLOSED_PIPE = 141
+
+# typer vendors click from 0.26 on and depends on it before, so its exception base is found, not imported
+USAGE_ERROR: Any = next(cls for cls in typer.BadParameter.mro() if cls.__name__ == "ClickException")
+
+
+class Interrupted(Exception):
+    """Ctrl-C, under a name that the command framework passes through."""
+
+
+class ClosedPipe(Exception):
+    """The reader of stdout has gone, as in `kvcli plan … | head -1`."""
+
+
+class Commands(TyperGroup):
+    """A group that imports a command when it is named."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        command = typer.main.get_command(import_module(f"kvcli.cli.{COMMANDS[cmd_name]}").app)
+        command.name = cmd_name
+        return command
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except KeyboardInterrupt:
+            raise Interrupted from None
+        except BrokenPipeError:
+            raise ClosedPipe from None
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise ClosedPipe from None
+            where = f" ({error.filename})" if error.filename else ""
+            code = "disk_full" if error.errno == errno.ENOSPC else "io_error"
+            raise CannotRunHere(f"{(error.strerror or str(error)).lower()}{where}", code=code) from None
+
+
+program = typer.Typer(
+    cls=Commands,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"kvcli {__version__}")
+        raise typer.Exit
+
+
+@program.callback()
+def callback(
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    """What the KV cache of a language model costs in memory and time: predicted, measured, proven."""
+
+
+def run(arguments: list[str]) -> int:
+    """Runs one command line and returns its exit code."""
+    try:
+        result = typer.main.get_command(program).main(args=arguments, prog_name="kvcli", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except KvcliError as error:
+        return _fail(arguments, error.code, error.message, error.hint, error.exit_code)
+    except USAGE_ERROR as error:
+        context = getattr(error, "ctx", None)
+        hint = f"{context.command_path} --help" if context else "kvcli --help"
+        return _fail(arguments, "usage", error.format_message().rstrip("."), hint, error.exit_code)
+    except (Interrupted, KeyboardInterrupt, typer.Abort):
+        if "--json" in arguments:
+            _print_error("interrupted", "interrupted", "")
+        return EXIT_INTERRUPTED
+    except ClosedPipe:
+        # the interpreter would flush stdout once more on exit and complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_CLOSED_PIPE
+
+
+def _fail(arguments: list[str], code: str, message: str, hint: str, exit_code: int) -> int:
+    """One sentence and the way out on stderr; under --json one document on stdout as well."""
+    if "--json" in arguments:
+        _print_error(code, message, hint)
+    print(f"kvcli: {message}" + (f"\n  {hint}" if hint else ""), file=sys.stderr)
+    return exit_code
+
+
+def _print_error(code: str, message: str, hint: str) -> None:
+    try:
+        print(
+            json.dumps({"schema_version": 1, "error": {"code": code, "message": message, "hint": hint}}, separators=(",", ":")), flush=True
+        )
+    except OSError:
+        # stdout itself may be what failed; the sentence still reaches stderr
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def main() -> NoReturn:
+    """The entry point of the `kvcli` script."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            # a terminal that cannot show a character shows its code instead of a traceback
+            stream.reconfigure(errors="backslashreplace")
+    code = run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)

@@ -1,0 +1,126 @@
+"""`kvcli plan`: options to requests, one call, one print."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvcli import dtypes
+from kvcli.errors import BadInput, Notice
+from kvcli.model.resolve import resolve
+from kvcli.model.spec import ModelSpec
+from kvcli.plan.document import plans_document
+from kvcli.plan.plan import Plan, build
+from kvcli.plan.request import PlanRequest
+from kvcli.plan.storage.policy import policy
+from kvcli.plan.workload import Workload
+from kvcli.units import parse_count, parse_counts
+
+if TYPE_CHECKING:
+    from kvcli.hardware.accelerators import Accelerator
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
+
+
+@app.command()
+def plan(
+    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Preset name, config.json, its folder, or a .gguf file.")],
+    ctx: Annotated[
+        str | None, typer.Option(metavar="TOKENS", help="Tokens of each sequence in the cache: 32k, 4k,32k, 4k..128k*2.")
+    ] = None,
+    batch: Annotated[str, typer.Option(metavar="N", help="Sequences held together; lists and ranges sweep.")] = "1",
+    prompt_tokens: Annotated[str | None, typer.Option(metavar="TOKENS", help="Prompt length for the prefill floor (default: ctx).")] = None,
+    kv_dtype: Annotated[str, typer.Option(metavar="T|K:V", help="Type of the cache: fp16, bf16, fp8, int8, q8_0, ...")] = "auto",
+    weights: Annotated[str, typer.Option(metavar="T", help="Type of the weights (default: as in the file).")] = "auto",
+    device: Annotated[list[str] | None, typer.Option(metavar="NAME|local", help="Part to hold it against; repeatable.")] = None,
+    engine: Annotated[str, typer.Option(metavar="NAME", help="Whose storage rule: ideal or kvcli.")] = "ideal",
+    cache: Annotated[str, typer.Option(metavar="KIND", help="For --engine kvcli: static, dynamic or none.")] = "static",
+    explain: Annotated[bool, typer.Option("--explain", help="Print each equation with its numbers.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values on stdout.")] = False,
+    as_md: Annotated[bool, typer.Option("--md", help="A Markdown table on stdout.")] = False,
+) -> None:
+    """Predict bytes and the bandwidth floor of a model's KV cache.
+
+    Example: kvcli plan llama3-8b --ctx 32k --device h100-sxm5-80
+    """
+    if sum((explain, as_json, as_csv, as_md)) > 1:
+        raise BadInput("--explain, --json, --csv and --md exclude each other", code="usage")
+    human = not (as_json or as_csv or as_md)
+    specs = [resolve(model) for model in models]
+    parts, local = _devices(device, look=human)
+    requests = [
+        PlanRequest(
+            spec=spec,
+            workload=Workload(context, sequences, parse_count(prompt_tokens, "--prompt-tokens") if prompt_tokens else 0),
+            engine=policy(engine, cache),
+            kv=None if kv_dtype == "auto" else dtypes.parse_kv(kv_dtype),
+            weights=None if weights == "auto" else dtypes.parse(weights, "--weights"),
+            device=part,
+        )
+        for spec in specs
+        for context in _contexts(spec, ctx, human and not explain)
+        for sequences in parse_counts(batch, "--batch")
+        for part in parts
+    ]
+    plans = [build(request) for request in requests]
+    if as_json:
+        json.dump(plans_document(plans), sys.stdout, separators=(",", ":"), allow_nan=False)
+        sys.stdout.write("\n")
+    else:
+        _print_human(plans, explain, as_csv, as_md, local)
+
+
+def _devices(asked: list[str] | None, look: bool) -> tuple[list[Accelerator | None], list[Notice]]:
+    """The parts to plan for. Without a name, people get the GPU of this machine; documents never depend on it."""
+    if asked:
+        from kvcli.hardware.accelerators import find
+        from kvcli.hardware.local import local_part
+
+        return [local_part() if name.strip().lower() == "local" else find(name) for name in asked], []
+    if look:
+        from kvcli.hardware.local import local_gpus
+
+        gpus = local_gpus()
+        if gpus and gpus[0].part:
+            return [gpus[0].part], [
+                Notice("local_device", f"this machine's GPU, {gpus[0].driver_name}, was taken; name others with --device")
+            ]
+        if gpus:
+            return [None], [Notice("unknown_device", f"this machine's GPU, {gpus[0].driver_name}, is not in the table of parts")]
+    return [None], []
+
+
+def _contexts(spec: ModelSpec, asked: str | None, column: bool) -> list[int]:
+    """The contexts asked for; without any the trained maximum, and for people a column of lengths up to it."""
+    if asked is not None:
+        return parse_counts(asked, "--ctx")
+    longest = spec.max_context_tokens
+    if not column:
+        return [longest]
+    lengths = []
+    length = 1024
+    while length < longest:
+        lengths.append(length)
+        length *= 4 if longest > 65536 else 2
+    return [*lengths, longest]
+
+
+def _print_human(plans: list[Plan], explain: bool, as_csv: bool, as_md: bool, local: list[Notice]) -> None:
+    from kvcli.report import explain as explained
+    from kvcli.report import plan_table
+
+    if as_csv:
+        plan_table.print_csv(plans)
+    elif as_md:
+        plan_table.print_markdown(plans)
+    elif explain:
+        explained.print_equations(plans)
+    else:
+        plan_table.print_terminal(plans)
+    notices = [notice for plan in plans for notice in plan.notices] + local
+    for message in dict.fromkeys(notice.message for notice in notices):
+        print(f"note: {message}", file=sys.stderr)

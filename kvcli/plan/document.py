@@ -1,0 +1,134 @@
+"""The plan as the JSON that outside checks depend on (`plan --json`, and inside every record)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kvcli import __version__
+from kvcli.ledger import Basis, Line, Unit
+from kvcli.plan.floors import Latency
+from kvcli.plan.plan import MemoryPlan, Plan
+
+SCHEMA_VERSION = 1
+
+
+def plans_document(plans: Sequence[Plan]) -> dict[str, Any]:
+    """One plan as itself, several under `plans`."""
+    if len(plans) == 1:
+        return plan_document(plans[0])
+    return {"schema_version": SCHEMA_VERSION, "plans": [plan_document(plan) for plan in plans]}
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    spec, cache, weights, device = plan.spec, plan.cache, plan.weights, plan.device
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "kvcli_version": __version__,
+        "model": {
+            "name": spec.name,
+            "source": spec.source,
+            "model_type": spec.model_type,
+            "max_context_tokens": spec.max_context_tokens,
+            "parameters": spec.parameters,
+            "active_parameters": spec.active_parameters,
+            "tower_parameters": 0,
+            "mtp_parameters": 0,
+        },
+        "workload": {
+            "context_tokens": plan.workload.context_tokens,
+            "batch_size": plan.workload.batch_size,
+            "prompt_tokens": plan.workload.prefill_tokens,
+        },
+        "kv_cache": {
+            "dtype_key": cache.kv.key.name,
+            "dtype_value": cache.kv.value.name,
+            "bytes_per_token": cache.bytes_per_token,
+            "needed_bytes": cache.needed_bytes,
+            "state_bytes": cache.state_bytes,
+            "read_bytes_per_step": cache.read_bytes_per_step,
+            "written_bytes_per_step": cache.written_bytes_per_step,
+            "layers": [
+                {
+                    "kind": row.kind,
+                    "count": row.count,
+                    "window_tokens": row.window_tokens,
+                    "bytes_per_token": row.bytes_per_token,
+                    "needed_bytes": row.needed_bytes,
+                    "state_bytes": row.state_bytes,
+                    "stored_bytes": row.stored_bytes,
+                }
+                for row in cache.rows
+            ],
+            "engine": cache.engine,
+            "engine_version": cache.engine_version or None,
+            "stored_bytes": cache.stored_bytes,
+            "stored_bytes_per_device": cache.stored_bytes,
+            "blocks": None,
+            "block_tokens": None,
+        },
+        "weights": {
+            "dtype": weights.dtype,
+            "resident_bytes": weights.resident_bytes,
+            "resident_bytes_per_device": weights.resident_bytes,
+            "read_bytes_per_step": weights.read_bytes_per_step,
+            "basis": weights.basis.value,
+        },
+        "device": device
+        and {
+            "name": device.id,
+            "count": 1,
+            "memory_bytes": device.memory_bytes,
+            "memory_bandwidth_bytes_per_s": device.bandwidth_bytes_per_s,
+            "basis": f"constant ({device.source}; confidence {device.confidence})",
+        },
+        "memory": plan.memory and _memory(plan.memory),
+        "latency": plan.latency and _latency(plan.latency, plan.workload.batch_size),
+        "solve": None,
+        "requirements": [],
+        "warnings": [{"code": notice.code, "message": notice.message} for notice in plan.notices],
+    }
+
+
+def _memory(memory: MemoryPlan) -> dict[str, Any]:
+    return {
+        "lines": [
+            {
+                "item": line.item,
+                "bytes": line.amount,
+                "low_bytes": line.amount,
+                "high_bytes": line.amount,
+                "basis": _basis(line),
+                "formula": line.formula.call(),
+            }
+            for line in memory.ledger
+        ],
+        "total_bytes": memory.total_bytes,
+        "usable_bytes": memory.usable_bytes,
+        "usable_basis": memory.usable_basis,
+        "headroom_bytes": memory.headroom_bytes,
+        "fits": memory.fits,
+        "kv_pool": None,
+    }
+
+
+def _latency(times: Latency, batch: int) -> dict[str, Any]:
+    return {
+        "decode_step_floor_s": times.decode.seconds,
+        "decode_tokens_per_s_ceiling": batch / times.decode.seconds if times.decode.seconds else None,
+        "prefill_floor_s": times.prefill.seconds,
+        "bound": times.decode.bound,
+        "prefill_bound": times.prefill.bound,
+        "arithmetic_intensity": times.arithmetic_intensity,
+        "ridge": times.ridge,
+        "lines": [
+            {"item": line.item, "amount": line.amount, "unit": line.unit.value, "basis": _basis(line), "formula": line.formula.call()}
+            for line in times.ledger
+        ],
+    }
+
+
+def _basis(line: Line) -> str:
+    """`constant` and engine rules say whose; rates from a table are constants even where the line is a formula."""
+    named = line.basis in (Basis.CONSTANT, Basis.ENGINE_RULE) or (line.source and line.unit is Unit.SECONDS)
+    return f"{line.basis.value} ({line.source})" if named and line.source else line.basis.value

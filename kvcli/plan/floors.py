@@ -1,0 +1,149 @@
+"""Floors: times that no correct execution beats.
+
+A floor is the larger of bytes / bandwidth and FLOPs / peak, never their sum, since memory and arithmetic overlap. It
+counts no byte that need not move: no input table, no token outside a window, nothing that stays in the last-level cache.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kvcli.ledger import Basis, Formula, Ledger, Line, Unit
+from kvcli.model.spec import ModelSpec
+from kvcli.plan.workload import Workload
+
+if TYPE_CHECKING:
+    from kvcli.hardware.accelerators import Accelerator
+
+
+def decode_flops(spec: ModelSpec, workload: Workload) -> int:
+    """FLOPs of one decode step of the whole batch: 2 x (layer matrices + head) + the attention of each layer."""
+    pairs = sum(g.count * g.attention.pair_flops * g.attention.visible_tokens(workload.context_tokens) for g in spec.groups)
+    return workload.batch_size * (2 * (spec.block_matrices + spec.head_matrix) + pairs)
+
+
+def forward_flops(spec: ModelSpec, cached_tokens: int, new_tokens: int, logit_rows: int = 1) -> int:
+    """FLOPs of one causal forward of one sequence, as most code runs it: every layer computes every token."""
+    pairs = sum(g.count * g.attention.pair_flops * g.attention.visible_pairs(cached_tokens, new_tokens) for g in spec.groups)
+    return 2 * new_tokens * spec.block_matrices + 2 * logit_rows * spec.head_matrix + pairs
+
+
+def spared_flops(spec: ModelSpec, prompt_tokens: int) -> int:
+    """FLOPs of a full forward that a prefill can leave out.
+
+    The last layer's output is needed for the last token only; its earlier tokens need just their K and V.
+    """
+    last = spec.last_layer
+    spared = prompt_tokens - 1
+    parameters, attention = last.parameters, last.attention
+    return 2 * spared * (parameters.matrices - parameters.key_value) + attention.pair_flops * attention.visible_pairs(0, spared)
+
+
+def prefill_floor_flops(spec: ModelSpec, prompt_tokens: int) -> int:
+    """FLOPs without which one prompt's first token cannot be known."""
+    return forward_flops(spec, 0, prompt_tokens) - spared_flops(spec, prompt_tokens)
+
+
+class Floor(NamedTuple):
+    """One floor in seconds, what it is made of, and which of its terms binds."""
+
+    seconds: float
+    bound: str
+    lines: tuple[Line, ...]
+
+
+class Latency(NamedTuple):
+    """Floors of a decode step and of a prefill on one device. Rates in bytes/s and FLOP/s; `peak` 0 is unknown."""
+
+    decode: Floor
+    prefill: Floor
+    arithmetic_intensity: float
+    ridge: float | None
+
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger(self.decode.lines + self.prefill.lines)
+
+
+def bandwidth_floor_s(moved_bytes: int, bytes_per_s: float) -> float:
+    return moved_bytes / bytes_per_s
+
+
+def floor(phase: str, parts: tuple[Line, ...], flops: Line, device: Accelerator, units: tuple[str, ...]) -> Floor:
+    """The larger of the time for the bytes of `parts`, less what fits the last-level cache, and the time for `flops`."""
+    total = sum(int(line.amount) for line in parts)
+    cached = min(total, device.last_level_cache_bytes)
+    rate, peak = device.bandwidth_bound_bytes_per_s, device.peak(*units)
+    source = device.id
+    all_memory_s = bandwidth_floor_s(total, rate)
+    memory_s = bandwidth_floor_s(total - cached, rate)
+    compute_s = flops.amount / peak if peak else 0.0
+    seconds = max(memory_s, compute_s)
+    terms = (("bytes", total), ("bytes_per_s", rate))
+    lines = (
+        *parts,
+        Line(f"{phase}_bandwidth_uncached", all_memory_s, Unit.SECONDS, Formula("bytes_over_bandwidth", terms), Basis.FORMULA, source),
+        Line(f"{phase}_last_level_cache", -cached, Unit.BYTES, Formula("last_level_cache", (("bytes", -cached),)), Basis.CONSTANT, source),
+        Line(
+            f"{phase}_bandwidth",
+            memory_s,
+            Unit.SECONDS,
+            Formula("bytes_over_bandwidth", (("bytes", total - cached), ("bytes_per_s", rate))),
+            Basis.FORMULA,
+            source,
+        ),
+        flops,
+        Line(
+            f"{phase}_compute",
+            compute_s,
+            Unit.SECONDS,
+            Formula("flops_over_peak", (("flops", flops.amount), ("flops_per_s", peak))),
+            Basis.FORMULA,
+            source,
+        ),
+        Line(
+            f"{phase}_floor",
+            seconds,
+            Unit.SECONDS,
+            Formula("larger_of", (("bandwidth_s", memory_s), ("compute_s", compute_s))),
+        ),
+    )
+    return Floor(seconds, "memory" if memory_s >= compute_s else "compute", lines)
+
+
+def latency(spec: ModelSpec, workload: Workload, weights_read: Line, kv_read: Line, device: Accelerator, units: tuple[str, ...]) -> Latency:
+    """Both floors of a workload on a device."""
+    step, prompt = _decode_line(spec, workload), _prefill_line(spec, workload)
+    peak, rate = device.peak(*units), device.bandwidth_bound_bytes_per_s
+    return Latency(
+        decode=floor("decode", (weights_read, kv_read), step, device, units),
+        prefill=floor("prefill", (weights_read._replace(item="prefill_weights_read"),), prompt, device, units),
+        arithmetic_intensity=step.amount / (weights_read.amount + kv_read.amount),
+        ridge=peak / rate if peak else None,
+    )
+
+
+def _decode_line(spec: ModelSpec, workload: Workload) -> Line:
+    total = decode_flops(spec, workload)
+    matrices = 2 * (spec.block_matrices + spec.head_matrix)
+    terms = (
+        ("batch_size", workload.batch_size),
+        ("block_matrices", spec.block_matrices),
+        ("head_matrix", spec.head_matrix),
+        ("attention_flops", total // workload.batch_size - matrices),
+    )
+    return Line("decode_flops", total, Unit.FLOPS, Formula("decode_flops", terms))
+
+
+def _prefill_line(spec: ModelSpec, workload: Workload) -> Line:
+    tokens = workload.prefill_tokens
+    matrices = 2 * (tokens * spec.block_matrices + spec.head_matrix)
+    terms = (
+        ("batch_size", workload.batch_size),
+        ("tokens", tokens),
+        ("block_matrices", spec.block_matrices),
+        ("head_matrix", spec.head_matrix),
+        ("attention_flops", forward_flops(spec, 0, tokens) - matrices),
+        ("spared_flops", spared_flops(spec, tokens)),
+    )
+    return Line("prefill_flops", workload.batch_size * prefill_floor_flops(spec, tokens), Unit.FLOPS, Formula("prefill_flops", terms))

@@ -1,0 +1,24 @@
+"""What a plan is asked for: a model, a workload, types, an engine and at most one device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kvcli.dtypes import DType, KvTypes
+from kvcli.model.spec import ModelSpec
+from kvcli.plan.storage.policy import StoragePolicy
+from kvcli.plan.workload import Workload
+
+if TYPE_CHECKING:
+    from kvcli.hardware.accelerators import Accelerator
+
+
+class PlanRequest(NamedTuple):
+    """`kv` and `weights` None mean auto: the model's compute dtype, and the file's own tensors where there are any."""
+
+    spec: ModelSpec
+    workload: Workload
+    engine: StoragePolicy
+    kv: KvTypes | None = None
+    weights: DType | None = None
+    device: Accelerator | None = None

@@ -1,0 +1,1 @@
+"""How engines store a cache: one policy a file."""

@@ -1,0 +1,1 @@
+"""Ledgers and records as text, CSV and Markdown."""

@@ -1,0 +1,75 @@
+"""`--explain`: every line of a plan as its equation with numbers, so that a reader can redo it by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvcli.ledger import Formula, Line, Unit
+from kvcli.plan.plan import Plan, cache_line, weights_line
+from kvcli.units import exact_bytes, format_bytes, format_flops, format_seconds
+
+#: equation name -> how it reads
+EQUATIONS = {
+    "attention_cache": (
+        "{layers} layers x {visible_tokens:,} visible tokens x {batch_size} x {bytes_per_token_and_layer:,} B,"
+        " where {bytes_per_token_and_layer:,} B = {num_key_value_heads} KV heads x"
+        " ({key_dim} x {key_bits:g} + {value_dim} x {value_bits:g}) bits / 8"
+    ),
+    "weights": "({matrix_parameters:,} x {bits_each:g} bits + {other_parameters:,} x {other_bits_each:g} bits) / 8",
+    "weights_read": (
+        "({matrix_parameters:,} x {bits_each:g} bits + {other_parameters:,} x {other_bits_each:g} bits) / 8;"
+        " tables that are looked up by row are left out"
+    ),
+    "tensors_of_file": "the tensors of the file, from its header",
+    "decode_flops": "{batch_size} x (2 x ({block_matrices:,} + {head_matrix:,} of the head) + {attention_flops:,} of attention)",
+    "prefill_flops": (
+        "{batch_size} x (2 x ({tokens:,} x {block_matrices:,} + {head_matrix:,} of the head) + {attention_flops:,} of attention"
+        " - {spared_flops:,} that the last layer need not compute for all but the last token)"
+    ),
+    "bytes_over_bandwidth": "{bytes:,} B / {bytes_per_s:,.0f} B/s",
+    "last_level_cache": "what stays in the last-level cache, {bytes:,} B",
+    "flops_over_peak": "{flops:,} FLOP / {flops_per_s:,.0f} FLOP/s",
+    "larger_of": "the larger of {bandwidth_s:.6g} s and {compute_s:.6g} s, since memory and arithmetic overlap",
+}
+
+
+def equation(formula: Formula) -> str:
+    """The equation in words and numbers; sums of layers list their terms."""
+    if formula.name == "sum_of_layers":
+        return "sum over layer groups: " + " + ".join(f"{value:,}" for _, value in formula.terms)
+    return EQUATIONS[formula.name].format(**dict(formula.terms))
+
+
+def amount(line: Line) -> str:
+    if line.unit is Unit.BYTES:
+        return f"{format_bytes(int(line.amount))} = {exact_bytes(int(line.amount))}"
+    if line.unit is Unit.FLOPS:
+        return f"{format_flops(line.amount)} = {line.amount:,} FLOP"
+    return f"{format_seconds(line.amount)} = {line.amount:.9f} s"
+
+
+def lines(plan: Plan) -> list[tuple[str, str, str, str]]:
+    """(item, amount, equation, basis) of every line, in the order in which each builds on the ones before."""
+    rows = []
+    for row in plan.cache.rows:
+        name = f"{row.kind} x {row.count}"
+        rows.append((name, f"{format_bytes(row.needed_bytes)} = {exact_bytes(row.needed_bytes)}", equation(row.formula), "formula"))
+    ledger = [
+        cache_line(plan.cache, "kv_cache", plan.cache.stored_bytes),
+        weights_line(plan.spec, plan.weights, "weights"),
+    ]
+    if plan.latency:
+        ledger += plan.latency.ledger.lines
+    else:
+        ledger.append(weights_line(plan.spec, plan.weights, "weights_read"))
+    for line in ledger:
+        basis = line.basis.value + (f" ({line.source})" if line.source else "")
+        rows.append((line.item, amount(line), equation(line.formula), basis))
+    return rows
+
+
+def print_equations(plans: Sequence[Plan]) -> None:
+    for plan in plans:
+        print(f"{plan.spec.name}: {plan.workload.batch_size:,} x {plan.workload.context_tokens:,} tokens, {plan.cache.kv.label} cache")
+        for item, value, text, basis in lines(plan):
+            print(f"  {item}\n      {value}\n      = {text}\n      from {basis}")

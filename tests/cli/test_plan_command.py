@@ -1,0 +1,272 @@
+"""`kvcli plan` as a user types it: documents, tables, errors and their exit codes."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+def test_the_documented_answer(kvcli):
+    answer = kvcli("plan", "llama2-7b", "--ctx", "32k", "--kv-dtype", "fp16", "--json")
+    assert answer.code == 0
+    assert answer.err == ""
+    assert answer.out.count("\n") == 1
+    document = json.loads(answer.out)
+    assert document["kv_cache"]["needed_bytes"] == 17_179_869_184
+    assert document["kv_cache"]["stored_bytes"] == 17_179_869_184
+    assert document["device"] is document["memory"] is document["latency"] is document["solve"] is None
+    assert [warning["code"] for warning in document["warnings"]] == ["context_beyond_positions"]
+
+
+CONTRACT = {
+    "": {
+        "schema_version",
+        "kvcli_version",
+        "model",
+        "workload",
+        "kv_cache",
+        "weights",
+        "device",
+        "memory",
+        "latency",
+        "solve",
+        "requirements",
+        "warnings",
+    },
+    "model": {
+        "name",
+        "source",
+        "model_type",
+        "max_context_tokens",
+        "parameters",
+        "active_parameters",
+        "tower_parameters",
+        "mtp_parameters",
+    },
+    "workload": {"context_tokens", "batch_size", "prompt_tokens"},
+    "kv_cache": {
+        "dtype_key",
+        "dtype_value",
+        "bytes_per_token",
+        "needed_bytes",
+        "state_bytes",
+        "read_bytes_per_step",
+        "written_bytes_per_step",
+        "layers",
+        "engine",
+        "stored_bytes",
+        "stored_bytes_per_device",
+        "blocks",
+        "block_tokens",
+    },
+    "weights": {"dtype", "resident_bytes", "resident_bytes_per_device", "read_bytes_per_step"},
+    "device": {"name", "count", "memory_bytes", "memory_bandwidth_bytes_per_s", "basis"},
+    "memory": {"lines", "total_bytes", "usable_bytes", "headroom_bytes", "fits", "kv_pool"},
+    "latency": {
+        "decode_step_floor_s",
+        "decode_tokens_per_s_ceiling",
+        "prefill_floor_s",
+        "bound",
+        "arithmetic_intensity",
+        "ridge",
+        "lines",
+    },
+}
+
+
+def test_every_key_of_the_contract(kvcli):
+    document = json.loads(kvcli("plan", "mistral-7b-v0.1", "--ctx", "32k", "--device", "h100-sxm5-80", "--json").out)
+    for key, wanted in CONTRACT.items():
+        assert wanted <= set(document[key] if key else document), key
+    (row,) = document["kv_cache"]["layers"]
+    assert row == {
+        "kind": "sliding_attention",
+        "count": 32,
+        "window_tokens": 4096,
+        "bytes_per_token": 0,
+        "needed_bytes": 2**29,
+        "state_bytes": 0,
+        "stored_bytes": 2**29,
+    }
+    assert set(document["memory"]["lines"][0]) == {"item", "bytes", "low_bytes", "high_bytes", "basis", "formula"}
+
+
+def test_a_sweep_is_plans_and_several_models_too(kvcli):
+    document = json.loads(kvcli("plan", "gpt2", "llama3-8b", "--ctx", "4k,32k", "--batch", "1..2", "--json").out)
+    assert set(document) == {"schema_version", "plans"}
+    assert len(document["plans"]) == 8
+
+
+def test_without_a_context(kvcli):
+    assert json.loads(kvcli("plan", "llama3-8b", "--json").out)["workload"]["context_tokens"] == 8192
+    human = kvcli("plan", "llama3-8b")
+    assert [line.split()[0] for line in human.out.splitlines() if "GiB" in line] == ["1,024", "2,048", "4,096", "8,192"]
+
+
+def test_the_human_view_reads_at_80_columns_without_colour(kvcli):
+    answer = kvcli("plan", "llama3-8b", "--ctx", "32k")
+    assert answer.code == 0
+    assert "4,294,967,296 B" in answer.out
+    assert "h100-sxm5-80" in answer.out
+    assert "\x1b" not in answer.out
+    assert max(map(len, answer.out.splitlines())) <= 80
+    assert "8,192 positions" in answer.err
+    with_device = kvcli("plan", "llama3-8b", "--ctx", "32k", "--device", "h100-sxm5-80").out
+    assert "5.747 ms" in with_device
+    assert max(map(len, with_device.splitlines())) <= 80
+
+
+def test_explain_shows_every_equation_with_its_numbers(kvcli):
+    out = kvcli("plan", "llama3-8b", "--ctx", "32k", "--device", "h100-sxm5-80", "--explain").out
+    assert "32 layers x 32,768 visible tokens x 1 x 4,096 B, where 4,096 B = 8 KV heads x (128 x 16 + 128 x 16) bits / 8" in out
+    assert "19,304,816,640 B / 3,350,000,000,000 B/s" in out
+    assert "0.005762632 s" in out
+
+
+def test_every_formula_name_has_an_equation():
+    from kvcli.hardware.accelerators import find
+    from kvcli.model.resolve import resolve
+    from kvcli.plan.plan import build
+    from kvcli.plan.request import PlanRequest
+    from kvcli.plan.storage.policy import policy
+    from kvcli.plan.workload import Workload
+    from kvcli.report.explain import lines
+
+    for engine in ("ideal", "kvcli"):
+        for model in ("gpt2", "mistral-7b-v0.1"):
+            plan = build(PlanRequest(resolve(model), Workload(8192, 4), policy(engine), device=find("h100-sxm5-80")))
+            assert len(lines(plan)) >= 14
+
+
+def test_csv_and_markdown(kvcli):
+    rows = list(csv.DictReader(io.StringIO(kvcli("plan", "llama3-8b", "--ctx", "4k..32k*2", "--csv").out)))
+    assert [int(row["needed_bytes"]) for row in rows] == [2**29, 2**30, 2**31, 2**32]
+    assert rows[0]["decode_step_floor_s"] == ""
+    markdown = kvcli("plan", "llama3-8b", "--ctx", "4k..32k*2", "--md").out.splitlines()
+    assert markdown[0].startswith("| context | cache needed |")
+    assert len(markdown) == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["lama3-8b"], 2, "llama3-8b"),
+        (["llama3-8b", "--ctx", "0"], 2, "--ctx"),
+        (["llama3-8b", "--ctx", "9" * 400], 2, "--ctx"),
+        (["llama3-8b", "--ctx", "1..1000000000"], 2, "points"),
+        (["llama3-8b", "--batch", "-2"], 2, "--batch"),
+        (["llama3-8b", "--kv-dtype", "fp17"], 2, "fp17"),
+        (["llama3-8b", "--weights", "q4_0"], 4, "q4_0"),
+        (["llama3-8b", "--device", "h100"], 2, "h100-sxm5-80"),
+        (["llama3-8b", "--engine", "vlm"], 2, "vlm"),
+        (["llama3-8b", "--engine", "kvcli", "--cache", "ring"], 2, "ring"),
+        (["llama3-8b", "--engine", "kvcli", "--kv-dtype", "int8"], 2, "int8"),
+        (["llama3-8b", "--csv", "--md"], 2, "exclude"),
+        (["llama3-8b", "--nope"], 2, "--nope"),
+        ([], 2, "MODEL"),
+        (["./nowhere/config.json"], 2, "does not exist"),
+        (["nobody/nothing"], 2, "hub id"),
+        ([""], 2, "empty"),
+    ],
+)
+def test_every_mistake_is_one_sentence_with_its_code(kvcli, arguments, code, words):
+    plain = kvcli("plan", *arguments)
+    assert plain.code == code
+    assert plain.out == ""
+    assert words in plain.err
+    if "--csv" not in arguments:
+        document = json.loads(kvcli("plan", *arguments, "--json").out)
+        assert document["schema_version"] == 1
+        assert set(document["error"]) == {"code", "message", "hint"}
+        assert words in document["error"]["message"] + document["error"]["hint"]
+
+
+def test_no_gpu_here_is_exit_3(kvcli, tmp_path):
+    # a pynvml that finds nothing stands for a machine without a GPU
+    (tmp_path / "pynvml.py").write_text("class NVMLError(Exception): pass\ndef nvmlInit(): raise NVMLError\n")
+    answer = kvcli("plan", "llama3-8b", "--device", "local", "--json", env={"PYTHONPATH": str(tmp_path)})
+    assert answer.code == 3
+    assert json.loads(answer.out)["error"]["code"] == "no_local_device"
+
+
+FAKE_GPU = """
+class NVMLError(Exception): pass
+def nvmlInit(): pass
+def nvmlShutdown(): pass
+def nvmlDeviceGetCount(): return 1
+def nvmlDeviceGetHandleByIndex(index): return index
+def nvmlDeviceGetName(handle): return {name!r}
+def nvmlDeviceGetMemoryInfo(handle):
+    class Info: total = 81559 * 2**20
+    return Info
+"""
+
+
+def test_the_local_gpu_is_taken_for_people_and_not_for_documents(kvcli, tmp_path):
+    (tmp_path / "pynvml.py").write_text(FAKE_GPU.format(name="NVIDIA H100 80GB HBM3"))
+    env = {"PYTHONPATH": str(tmp_path)}
+    human = kvcli("plan", "llama3-8b", "--ctx", "32k", env=env)
+    assert "H100 SXM5 80GB" in human.out
+    assert "was taken" in human.err
+    assert json.loads(kvcli("plan", "llama3-8b", "--json", env=env).out)["device"] is None
+    assert json.loads(kvcli("plan", "llama3-8b", "--device", "local", "--json", env=env).out)["device"]["name"] == "h100-sxm5-80"
+    (tmp_path / "pynvml.py").write_text(FAKE_GPU.format(name="NVIDIA X999"))
+    assert "X999" in kvcli("plan", "llama3-8b", "--ctx", "32k", env=env).err
+    assert kvcli("plan", "llama3-8b", "--device", "local", env=env).code == 2
+
+
+def test_an_unknown_architecture_is_exit_4(kvcli, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "brand_new", "hidden_size": 8}))
+    answer = kvcli("plan", str(path), "--json")
+    assert answer.code == 4
+    assert "brand_new" in json.loads(answer.out)["error"]["message"]
+
+
+def test_a_pipe_that_closes_and_a_full_disk():
+    command = f"{sys.executable} -m kvcli plan llama3-8b --ctx 1..5000 --csv"
+    closed = subprocess.run(["bash", "-c", f"set -o pipefail; {command} | head -1"], capture_output=True, text=True, check=False)
+    assert closed.returncode == 141
+    assert closed.stderr.count("\n") <= 1
+    assert "Traceback" not in closed.stderr
+    full = subprocess.run(["bash", "-c", f"{command} > /dev/full"], capture_output=True, text=True, check=False)
+    assert full.returncode == 3
+    assert "no space left" in full.stderr
+    assert "Traceback" not in full.stderr
+
+
+def test_help_and_version(kvcli):
+    for arguments in (["--help"], ["-h"], ["plan", "--help"], ["plan", "-h"]):
+        answer = kvcli(*arguments)
+        assert answer.code == 0
+        assert "Usage: kvcli" in answer.out
+    assert kvcli("--version").out.startswith("kvcli ")
+    assert kvcli("nope").code == 2
+    assert kvcli().code == 2
+
+
+def test_listing_models_and_parts(kvcli):
+    assert "llama3-8b" in kvcli("presets").out
+    assert {row["name"] for row in json.loads(kvcli("presets", "--json").out)["presets"]} >= {"gpt2", "phi-4"}
+    assert "h100-sxm5-80" in kvcli("devices").out
+    assert "NVIDIA H100 80GB HBM3" in kvcli("devices", "h100-sxm5-80").out
+    assert kvcli("devices", "h100").code == 2
+
+
+def test_a_thousand_plans_take_at_most_a_second():
+    """One core's CPU time, so that another process does not decide."""
+    import time
+
+    from kvcli.cli.app import run
+
+    before = time.process_time()
+    with open("/dev/null", "w") as sink:
+        stdout, sys.stdout = sys.stdout, sink
+        try:
+            assert run(["plan", "llama3-8b", "--ctx", "1..1000", "--device", "h100-sxm5-80", "--json"]) == 0
+        finally:
+            sys.stdout = stdout
+    assert time.process_time() - before <= 1.0
