@@ -55,11 +55,14 @@ def spec_from_header(header: GgufHeader) -> ModelSpec:
         )
     tensors = {tensor.name: tensor for tensor in header.tensors}
     fields = Fields(_config(header, architecture, tensors), str(header.path))
-    model = read_family(ARCHITECTURES[architecture], fields)
+    model_type = ARCHITECTURES[architecture]
+    if model_type == "llama" and fields.has("sliding_window"):
+        model_type = "mistral"  # the kin with a window on every layer
+    model = read_family(model_type, fields)
     if model.decoder.rope is not None and architecture == "llama":
         # llama files store q and k permuted, so that neighbouring dimensions pair
         model = model._replace(decoder=model.decoder._replace(rope=model.decoder.rope._replace(layout="interleaved")))
-    spec = build_spec(model, ARCHITECTURES[architecture], header.path.stem, str(header.path), dtypes.FP16, ())
+    spec = build_spec(model, model_type, header.path.stem, str(header.path), dtypes.FP16, ())
     return replace(spec, tensors=_tensor_file(header.tensors, tied=spec.tied), notices=_count_notice(spec, header.tensors))
 
 

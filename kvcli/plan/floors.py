@@ -69,6 +69,13 @@ def bandwidth_floor_s(moved_bytes: int, bytes_per_s: float) -> float:
     return moved_bytes / bytes_per_s
 
 
+def floor_terms(moved_bytes: int, flops: int, device: Accelerator, units: tuple[str, ...]) -> tuple[float, float]:
+    """Seconds of the bytes that do not fit the last-level cache, and of the FLOPs; the floor is the larger. An unknown peak is 0."""
+    uncached = max(0, moved_bytes - device.last_level_cache_bytes)
+    peak = device.peak(*units)
+    return bandwidth_floor_s(uncached, device.bandwidth_bound_bytes_per_s), flops / peak if peak else 0.0
+
+
 def floor(phase: str, parts: tuple[Line, ...], flops: Line, device: Accelerator, units: tuple[str, ...]) -> Floor:
     """The larger of the time for the bytes of `parts`, less what fits the last-level cache, and the time for `flops`."""
     total = sum(int(line.amount) for line in parts)
@@ -76,8 +83,7 @@ def floor(phase: str, parts: tuple[Line, ...], flops: Line, device: Accelerator,
     rate, peak = device.bandwidth_bound_bytes_per_s, device.peak(*units)
     source = device.id
     all_memory_s = bandwidth_floor_s(total, rate)
-    memory_s = bandwidth_floor_s(total - cached, rate)
-    compute_s = flops.amount / peak if peak else 0.0
+    memory_s, compute_s = floor_terms(total, int(flops.amount), device, units)
     seconds = max(memory_s, compute_s)
     terms = (("bytes", total), ("bytes_per_s", rate))
     lines = (

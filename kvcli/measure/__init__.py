@@ -1,0 +1,1 @@
+"""Clocks, samples, memory counters and read kernels."""
