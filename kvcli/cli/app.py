@@ -19,7 +19,7 @@ from kvcli import __version__
 from kvcli.errors import CannotRunHere, KvcliError
 
 #: command -> module in this package, each with a one-command typer app named `app`
-COMMANDS = {"plan": "plan", "run": "run", "pull": "pull", "presets": "presets", "devices": "devices"}
+COMMANDS = {"plan": "plan", "run": "run", "verify": "verify", "pull": "pull", "presets": "presets", "devices": "devices"}
 
 EXIT_INTERRUPTED = 130
 #: what a program killed by a closed pipe reports

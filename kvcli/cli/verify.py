@@ -1,0 +1,53 @@
+"""`kvcli verify`: the formula held against memory, logits and rotations; exit 1 on a mismatch."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from kvcli.cli.weights import DEFAULT_MODEL, require_run_extra
+from kvcli.model.cut import cut_layers
+from kvcli.model.resolve import resolve
+from kvcli.units import parse_counts
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
+
+
+@app.command()
+def verify(
+    model: Annotated[str, typer.Argument(help="Preset, config.json or .gguf whose shape to check; weights are random.")] = DEFAULT_MODEL,
+    ctx: Annotated[str, typer.Option(metavar="TOKENS", help="Contexts at which the cache's memory is checked.")] = "256,512,1024",
+    layers: Annotated[int | None, typer.Option(metavar="N", help="Only the first N layers.")] = None,
+    dtype: Annotated[str, typer.Option(metavar="T", help="fp32, bf16 or fp16; logits are compared in fp32 only.")] = "fp32",
+    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or cuda:1.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> None:
+    """Prove the plan on this machine: cache growth to the byte, cached logits against a full pass, RoPE properties.
+
+    Example: kvcli verify llama3.2-1b --ctx 1024,2048,4096
+    """
+    contexts = parse_counts(ctx, "--ctx")
+    spec = resolve(model)
+    if layers is not None:
+        spec = cut_layers(spec, layers)
+    require_run_extra()
+    from kvcli.measure.devices import pick_device, pick_dtype
+    from kvcli.report.verify_table import amount, print_verification
+    from kvcli.verify.verify import failure, verify_model
+
+    torch_device = pick_device(device)
+    answer = verify_model(spec, contexts, torch_device, pick_dtype(dtype, torch_device))
+    if as_json:
+        print(json.dumps(answer.document(), separators=(",", ":"), allow_nan=False))
+    else:
+        rows = [
+            (c.name, amount(c.predicted, c.unit), amount(c.observed, c.unit), amount(c.tolerance, c.unit), c.matches) for c in answer.checks
+        ]
+        print_verification(f"{spec.name} on {torch_device}, random {dtype} weights", rows, [(s.name, s.reason) for s in answer.skipped])
+    problem = failure(answer)
+    if problem is not None:
+        print(f"kvcli: {problem.message}", file=sys.stderr)
+        raise typer.Exit(1)

@@ -1,0 +1,1 @@
+"""The formula held against what the runtime really does."""
