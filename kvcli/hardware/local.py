@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from kvcli.errors import BadInput, CannotRunHere
 from kvcli.hardware.accelerators import Accelerator, by_driver_name
@@ -17,34 +20,59 @@ class LocalGpu:
     part: Accelerator | None
 
 
-def local_gpus() -> list[LocalGpu]:
-    """The machine's NVIDIA GPUs; empty without a GPU, a driver or the NVML bindings. Never raises."""
+@contextmanager
+def _nvml() -> Iterator[Any]:
+    """NVML while it is open, or None where there is no GPU, driver or binding."""
     try:
         import pynvml
     except ImportError:
-        return []
+        yield None
+        return
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
-        return []
+        yield None
+        return
     try:
-        return [_gpu(pynvml.nvmlDeviceGetHandleByIndex(index)) for index in range(pynvml.nvmlDeviceGetCount())]
-    except pynvml.NVMLError:
-        return []
+        yield pynvml
     finally:
         pynvml.nvmlShutdown()
 
 
-def _gpu(handle: object) -> LocalGpu:
-    import pynvml
+def local_gpus() -> list[LocalGpu]:
+    """The machine's NVIDIA GPUs; empty without a GPU, a driver or the NVML bindings. Never raises."""
+    with _nvml() as nvml:
+        if nvml is None:
+            return []
+        try:
+            return [_gpu(nvml, nvml.nvmlDeviceGetHandleByIndex(index)) for index in range(nvml.nvmlDeviceGetCount())]
+        except nvml.NVMLError:
+            return []
 
-    name = pynvml.nvmlDeviceGetName(handle)
-    text = name.decode() if isinstance(name, bytes) else str(name)
+
+def driver_version() -> str | None:
+    """The NVIDIA driver's version, None where it is not known."""
+    with _nvml() as nvml:
+        if nvml is None:
+            return None
+        try:
+            return _text(nvml.nvmlSystemGetDriverVersion())
+        except nvml.NVMLError:
+            return None
+
+
+def _text(value: object) -> str:
+    """Older bindings answer in bytes."""
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _gpu(nvml: Any, handle: object) -> LocalGpu:
+    name = _text(nvml.nvmlDeviceGetName(handle))
     try:
-        total = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
-    except pynvml.NVMLError:  # unified-memory parts do not answer
+        total = int(nvml.nvmlDeviceGetMemoryInfo(handle).total)
+    except nvml.NVMLError:  # unified-memory parts do not answer
         total = 0
-    return LocalGpu(text, total, match(text, total))
+    return LocalGpu(name, total, match(name, total))
 
 
 def match(name: str, memory_bytes: int) -> Accelerator | None:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from kvcli import __version__
+from kvcli.hardware.local import driver_version
 
 
 def environment(device: torch.device, now: datetime | None = None) -> dict[str, Any]:
@@ -19,7 +20,7 @@ def environment(device: torch.device, now: datetime | None = None) -> dict[str, 
     return {
         "device": torch.cuda.get_device_name(device) if cuda else cpu_name(),
         "device_type": device.type,
-        "driver": _driver() if cuda else None,
+        "driver": driver_version() if cuda else None,
         "torch": torch.__version__,
         "cuda": torch.version.cuda if cuda else None,
         "python": platform.python_version(),
@@ -54,17 +55,3 @@ def commit() -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() or None
-
-
-def _driver() -> str | None:
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        try:
-            version = pynvml.nvmlSystemGetDriverVersion()
-        finally:
-            pynvml.nvmlShutdown()
-    except Exception:  # a record without a driver version is better than no record
-        return None
-    return version.decode() if isinstance(version, bytes) else str(version)

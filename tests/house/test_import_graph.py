@@ -56,8 +56,9 @@ def modules():
 
 
 def imports(tree):
-    """(module, whether at the top level) of every import that runs, TYPE_CHECKING blocks included as top level."""
-    inside = {id(node) for parent in ast.walk(tree) if isinstance(parent, ast.FunctionDef) for node in ast.walk(parent)}
+    """(module, whether it runs when the file is loaded) of every import; those for type checkers alone never run."""
+    later = ast.FunctionDef, ast.AsyncFunctionDef
+    inside = {id(node) for parent in ast.walk(tree) if isinstance(parent, later) or for_types(parent) for node in ast.walk(parent)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -68,6 +69,10 @@ def imports(tree):
             # `from kvcli.model import presets` imports a module too
             for alias in node.names:
                 yield f"{node.module}.{alias.name}", id(node) not in inside
+
+
+def for_types(node):
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
 def room(module):
