@@ -18,9 +18,17 @@ class Answer:
     err: str
 
 
+NO_GPU = "class NVMLError(Exception): pass\ndef nvmlInit(): raise NVMLError\n"
+
+
 @pytest.fixture
-def kvcli():
-    """Runs `kvcli …` as a child process and returns exit code, stdout and stderr."""
+def kvcli(tmp_path_factory):
+    """Runs `kvcli …` as a child process and returns exit code, stdout and stderr.
+
+    NVML is replaced by one that finds no GPU, so that answers do not depend on the machine; tests bring their own.
+    """
+    stub = tmp_path_factory.mktemp("nvml")
+    (stub / "pynvml.py").write_text(NO_GPU)
 
     def call(*arguments: str, stdin: str | None = None, env: dict[str, str] | None = None, cwd: Path | None = None, timeout: float = 300):
         done = subprocess.run(
@@ -28,7 +36,7 @@ def kvcli():
             input=stdin,
             capture_output=True,
             text=True,
-            env={**os.environ, "COLUMNS": "80", **(env or {})},
+            env={**os.environ, "COLUMNS": "80", "PYTHONPATH": str(stub), **(env or {})},
             cwd=cwd,
             timeout=timeout,
             check=False,

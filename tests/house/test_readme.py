@@ -1,0 +1,69 @@
+"""The README is the manual: its commands are run here, and outputs that do not depend on the machine are compared.
+
+KVCLI_UPDATE_README=1 writes the compared outputs anew.
+"""
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+BLOCK = re.compile(r"```console\n\$ (kvcli [^\n]*)\n(.*?)```", re.DOTALL)
+BLOCKS = BLOCK.findall(README.read_text(encoding="utf-8"))
+#: what depends on the machine: times, and the memory that is left to the test
+MACHINE = re.compile(r"\d[\d,.]*\s?(us|ms|s|x)\b|\d+\.\de-\d+|\d[\d.]*e-\d+")
+
+
+def masked(text):
+    return [re.sub(r"\s+", " ", MACHINE.sub("#", line)).strip() for line in text.strip().splitlines() if not set(line.strip()) <= set("─ ")]
+
+
+def test_the_readme_shows_all_three_verbs():
+    verbs = [shlex.split(command)[1] for command, _ in BLOCKS]
+    assert verbs.count("plan") >= 3
+    assert {"run", "verify"} <= set(verbs)
+
+
+@pytest.mark.parametrize(("command", "shown"), BLOCKS, ids=[command for command, _ in BLOCKS])
+def test_a_command_of_the_readme(kvcli, request, command, shown):
+    arguments = shlex.split(command)[1:]
+    if arguments[0] in ("run", "verify"):
+        pytest.importorskip("torch", reason="this example needs the extra `run`")
+    if arguments[0] == "run" and "--random-weights" not in arguments:
+        request.getfixturevalue("default_gguf")
+    answer = kvcli(*arguments, env={"CUDA_VISIBLE_DEVICES": ""})
+    assert answer.code == 0, answer.err
+    if os.environ.get("KVCLI_UPDATE_README"):
+        text = README.read_text(encoding="utf-8")
+        tidy = "\n".join(line.rstrip() for line in answer.out.rstrip().splitlines())
+        README.write_text(text.replace(f"$ {command}\n{shown}```", f"$ {command}\n{tidy}\n```"), encoding="utf-8")
+        return
+    if arguments[0] == "plan":
+        assert [line.rstrip() for line in answer.out.rstrip().splitlines()] == shown.rstrip().splitlines()
+    elif arguments[0] == "verify" or "--compare" in arguments:
+        assert masked(answer.out) == masked(shown)
+    else:
+        # another machine may round to another token: the beginning must agree
+        assert answer.out.split()[:4] == shown.split()[:4] or "--random-weights" in arguments
+
+
+def test_inline_commands_exist(kvcli):
+    """Commands in running text: each parses, as far as `--help` can tell."""
+    text = README.read_text(encoding="utf-8")
+    for verb in set(re.findall(r"`kvcli ([a-z]+)", text)):
+        assert kvcli(verb, "--help").code == 0
+    options = set(re.findall(r"`(--[a-z-]+)", text)) - {"--help"}
+    helps = "".join(kvcli(verb, "--help").out for verb in ("plan", "run", "verify"))
+    assert not {option for option in options if option not in helps}
+    for target in ("demo", "test"):
+        assert re.search(rf"^{target}:", (README.parent / "Makefile").read_text(), re.MULTILINE)
+
+
+def test_the_changelog_has_the_version_or_unreleased():
+    from kvcli import __version__
+
+    text = (README.parent / "CHANGELOG.md").read_text()
+    assert "## Unreleased" in text or f"## {__version__}" in text
