@@ -14,7 +14,7 @@ from kvcli.hardware.accelerators import Accelerator
 from kvcli.measure.bandwidth import ReadRate
 from kvcli.measure.devices import device_clock, free_bytes, is_out_of_memory, peak_memory
 from kvcli.measure.environment import environment
-from kvcli.model.layers import cache_bytes
+from kvcli.model.layers import read_bytes
 from kvcli.model.spec import ModelSpec
 from kvcli.plan.document import plan_document
 from kvcli.plan.floors import decode_flops, floor_terms, forward_flops
@@ -176,7 +176,7 @@ class Runner:
         if not tpot_s:
             return
         spec, weights = plan.spec, plan.weights
-        read = [weights.read_bytes_per_step + cache_bytes(spec.groups, context, plan.cache.kv) for context in contexts]
+        read = [weights.read_bytes_per_step + read_bytes(spec.groups, context, plan.cache.kv) for context in contexts]
         record.mean_read_bytes_per_step = sum(read) / len(read)
         if self.part is not None:
             floors = [

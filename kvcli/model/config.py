@@ -4,31 +4,38 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvcli import dtypes
 from kvcli.errors import BadInput, Notice, NotModelled
-from kvcli.model.families.table import READERS
+from kvcli.model.families.table import READERS, WRAPPERS
 from kvcli.model.fields import Fields
+from kvcli.model.layers import group_layers
 from kvcli.model.spec import ModelSpec
 
 if TYPE_CHECKING:
-    from kvcli.model.families.standard import DecoderModel
+    from kvcli.model.families.parts import ModelParts
+
+#: Keys that multimodal files have beside or inside the decoder's object.
+EITHER_LEVEL = ("dtype", "torch_dtype", "tie_word_embeddings", "quantization_config")
 
 #: Published configs stay under 100 kB; a larger file is something else.
 MAX_CONFIG_BYTES = 16 * 2**20
 
 
-def read_config_file(path: Path) -> ModelSpec:
+def read_config_file(path: Path, assume: str | None = None) -> ModelSpec:
     """The model of a `config.json`. Raises BadInput for an unusable file, NotModelled for an unknown `model_type`."""
-    return spec_from_config(load_json(path), name=_name(path), source=str(path))
+    return spec_from_config(load_json(path), _name(path), str(path), assume)
 
 
 def load_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file. Raises BadInput that names the file and what is wrong with it."""
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise BadInput(f"{path} is not a regular file", code="unreadable_file")
         if path.stat().st_size > MAX_CONFIG_BYTES:
             raise BadInput(f"{path} is larger than any model config ({path.stat().st_size:,} bytes)", code="config_too_large")
         values = json.loads(path.read_bytes())
@@ -43,47 +50,113 @@ def load_json(path: Path) -> dict[str, Any]:
     return values
 
 
-def spec_from_config(config: Mapping[str, Any], name: str, source: str) -> ModelSpec:
-    """The model that a config describes."""
-    fields = Fields(config, source)
+def spec_from_config(config: Mapping[str, Any], name: str, source: str, assume: str | None = None) -> ModelSpec:
+    """The model that a config describes.
+
+    Raises BadInput for a value that cannot be, NotModelled for an unknown `model_type`, unless `assume` is "gqa": then its
+    plain fields are read as grouped-query attention, and the answer is labelled as assumed.
+    """
+    fields = decoder_fields(Fields(config, source))
     model_type = fields.text("model_type", "")
     if not model_type:
         raise BadInput(f"{source} has no 'model_type'", hint="pass the model's own config.json", code="missing_field")
+    if model_type not in READERS and assume == "gqa":
+        from kvcli.model.families.assumed import read_gqa
+
+        dtype, notices = _compute_dtype(fields)
+        text = f"model_type {model_type[:60]!r} is unknown: every line assumes full grouped-query attention in all layers"
+        notices = (*notices, Notice("assumed_gqa", text))
+        return build_spec(read_gqa(fields), model_type, f"{name} (assumed gqa)", f"{source}, assumed gqa", dtype, notices)
     if model_type not in READERS:
+        seen = ", ".join(sorted(str(key) for key in fields.values)[:12])
         raise NotModelled(
-            f"{source}: kvcli has no reader for model_type {model_type!r}",
-            hint="it reads " + ", ".join(READERS),
+            f"{source}: kvcli has no reader for model_type {model_type[:60]!r}; the file has {seen}",
+            hint=f"it reads {len(READERS)} types; --assume gqa plans this one as plain grouped-query attention, labelled so",
             code="unknown_model_type",
         )
     dtype, notices = _compute_dtype(fields)
-    return build_spec(read_family(model_type, fields), model_type, name, source, dtype, notices)
+    if fields.has("quantization_config"):
+        method = fields.mapping("quantization_config").text("quant_method", "")
+        how = f" ({method[:20]})" if method else ""
+        text = f"{source} is quantised{how}: weights are planned in {dtype.name} unless --weights says otherwise"
+        notices = (*notices, Notice("quantized_weights", text))
+    spec = build_spec(read_family(model_type, fields), model_type, name, source, dtype, notices)
+    return replace(spec, notices=(*spec.notices, *_tower_notices(fields, spec)))
 
 
-def read_family(model_type: str, fields: Fields) -> DecoderModel:
+def _tower_notices(fields: Fields, spec: ModelSpec) -> tuple[Notice, ...]:
+    """A multimodal file plans its decoder: what that means for images, and for towers that are not counted."""
+    if fields.outer is None:
+        return ()
+    notices = []
+    if not spec.has_cross_attention:
+        notices.append(Notice("image_tokens", "image and audio tokens take the same cache as text: count them in the context"))
+    if not spec.tower_parameters and any(fields.outer.has(key) for key in ("vision_config", "audio_config")):
+        notices.append(Notice("towers_not_counted", f"{spec.name} has towers beside its decoder, whose weights are not counted"))
+    return tuple(notices)
+
+
+def decoder_fields(fields: Fields) -> Fields:
+    """The decoder's own keys: of the nested config where the file describes a multimodal model, else all of them.
+
+    `dtype`, the tie flag and the quantization may stand at either level; the outer object stays reachable as `outer`.
+    """
+    outer_type = fields.text("model_type", "")
+    if outer_type not in WRAPPERS:
+        return _nested_under_its_own_type(fields)
+    nested = fields
+    for key in WRAPPERS[outer_type].path:
+        nested = nested.mapping(key)
+    if not nested.values:  # older files (Qwen2-VL) keep the decoder's keys at the top
+        nested = Fields({key: value for key, value in fields.values.items() if key != "model_type"}, fields.where)
+    inherited = {key: fields.values[key] for key in EITHER_LEVEL if key in fields.values}
+    inner_type = {"model_type": WRAPPERS[outer_type].model_type}
+    values = {**inherited, **inner_type, **nested.values}
+    return Fields(values, nested.where, outer=fields)
+
+
+def read_family(model_type: str, fields: Fields) -> ModelParts:
     """Imports the one reader that is needed and runs it."""
     module, function = READERS[model_type]
-    model: DecoderModel = getattr(import_module(f"kvcli.model.families.{module}"), function)(fields)
+    model: ModelParts = getattr(import_module(f"kvcli.model.families.{module}"), function)(fields)
     return model
 
 
-def build_spec(model: DecoderModel, model_type: str, name: str, source: str, dtype: dtypes.DType, notices: tuple[Notice, ...]) -> ModelSpec:
+def build_spec(model: ModelParts, model_type: str, name: str, source: str, dtype: dtypes.DType, notices: tuple[Notice, ...]) -> ModelSpec:
+    groups, order = group_layers(model.layers)
+    table = model.vocab_size * model.hidden_size
+    head_matrix = table if model.head is None else model.head
     return ModelSpec(
         name=name,
         source=source,
         model_type=model_type,
-        hidden_size=model.decoder.hidden_size,
+        hidden_size=model.hidden_size,
         vocab_size=model.vocab_size,
         max_context_tokens=model.max_context_tokens,
         dtype=dtype,
-        groups=model.groups(),
-        embedding=model.embedding,
-        positions=model.positions,
-        final_norm=model.norm,
-        head=model.head,
-        windows=model.windows,
+        groups=groups,
+        order=order,
+        embedding=table if model.embedding is None else model.embedding,
+        head=0 if model.tied else head_matrix,
+        head_matrix=head_matrix,
+        lookups=model.lookups,
+        shared=model.shared,
+        final=model.final,
+        encoder_parameters=model.encoder_parameters,
+        tower_parameters=model.tower_parameters,
+        mtp_parameters=model.mtp_parameters,
         decoder=model.decoder,
-        notices=notices,
+        notices=(*notices, *model.notices),
     )
+
+
+def _nested_under_its_own_type(fields: Fields) -> Fields:
+    """A file of a plain type that keeps its keys in `text_config` all the same: without its own layers, those are the model's."""
+    nested = fields.values.get("text_config")
+    if not isinstance(nested, Mapping) or any(fields.has(key) for key in ("hidden_size", "n_embd", "d_model")):
+        return fields
+    inherited = {key: fields.values[key] for key in ("model_type", *EITHER_LEVEL) if key in fields.values}
+    return Fields({**inherited, **nested}, f"{fields.where}: text_config", outer=fields)
 
 
 def _compute_dtype(fields: Fields) -> tuple[dtypes.DType, tuple[Notice, ...]]:

@@ -16,12 +16,6 @@ def cut_layers(spec: ModelSpec, layers: int) -> ModelSpec:
         raise BadInput(f"--layers {layers} is not between 1 and the {depth} layers of {spec.name}", code="bad_layers")
     if layers == depth:
         return spec
-    by_window = {group.attention.window_tokens: group for group in spec.groups}
-    kept = [by_window[window] for window in spec.windows[:layers]]
-    return replace(
-        spec,
-        name=f"{spec.name} cut to {layers} of {depth} layers",
-        groups=group_layers((group.attention, group.parameters) for group in kept),
-        windows=spec.windows[:layers],
-        tensors=None,
-    )
+    kept = [spec.groups[number] for number in spec.order[:layers]]
+    groups, order = group_layers((group.records, group.parameters) for group in kept)
+    return replace(spec, name=f"{spec.name} cut to {layers} of {depth} layers", groups=groups, order=order, tensors=None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ from kvcli.errors import BadInput
 
 #: Larger than any real hyper-parameter; keeps a damaged file from costing time or memory.
 MAX_FIELD = 2**40
+MAX_NUMBER = 1e18
 
 
 class Fields:
@@ -18,9 +18,13 @@ class Fields:
     Null counts as absent, as in Hugging Face configs; every getter raises BadInput on a value it cannot use.
     """
 
-    def __init__(self, values: Mapping[str, Any], where: str) -> None:
+    def __init__(self, values: Mapping[str, Any], where: str, outer: Fields | None = None, defaulted: frozenset[str] = frozenset()) -> None:
         self.values = values
         self.where = where
+        #: the whole file, where these are the keys of an object nested in it
+        self.outer = outer
+        #: keys that the file lacks, whose values are the class's
+        self.defaulted = defaulted
 
     def has(self, key: str) -> bool:
         return self.values.get(key) is not None
@@ -43,12 +47,14 @@ class Fields:
     def optional_integer(self, key: str, minimum: int = 1) -> int | None:
         return self.integer(key, minimum=minimum) if self.has(key) else None
 
-    def number(self, key: str, default: float) -> float:
+    def number(self, key: str, default: float, minimum: float | None = None) -> float:
         value = self.values.get(key)
         if value is None:
             return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise self.bad(key, "it must be a finite number")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not -MAX_NUMBER < value < MAX_NUMBER:
+            raise self.bad(key, "it must be a number of ordinary size")
+        if minimum is not None and value < minimum:
+            raise self.bad(key, f"it must be at least {minimum:g}")
         return float(value)
 
     def boolean(self, key: str, default: bool) -> bool:
@@ -87,6 +93,21 @@ class Fields:
             raise self.bad(key, f"it has {len(value)} entries for {length} layers")
         return value[:length]
 
+    def integers(self, key: str, length: int | None = None, minimum: int = 0) -> list[int] | None:
+        """A list of whole numbers, or None; with `length` its first entries, and a shorter list is an error."""
+        value = self.values.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(
+            isinstance(e, int) and not isinstance(e, bool) and minimum <= e <= MAX_FIELD for e in value
+        ):
+            raise self.bad(key, f"it must be a list of whole numbers from {minimum}")
+        if length is not None and len(value) < length:
+            raise self.bad(key, f"it has {len(value)} entries for {length} layers")
+        return value if length is None else value[:length]
+
     def bad(self, key: str, why: str) -> BadInput:
         shown = repr(self.values.get(key))
-        return BadInput(f"{self.where}: {key} is {shown if len(shown) <= 60 else shown[:57] + '...'}, but {why}", code="bad_field")
+        shown = shown if len(shown) <= 60 else shown[:57] + "..."
+        by = " by the class default" if key in self.defaulted else ""
+        return BadInput(f"{self.where}: {key} is {shown}{by}, but {why[:300]}", code="bad_field")

@@ -53,17 +53,30 @@ def spec_from_header(header: GgufHeader) -> ModelSpec:
             hint="it reads " + ", ".join(ARCHITECTURES),
             code="unknown_architecture",
         )
+    _refuse_variants(header, architecture)
     tensors = {tensor.name: tensor for tensor in header.tensors}
     fields = Fields(_config(header, architecture, tensors), str(header.path))
     model_type = ARCHITECTURES[architecture]
     if model_type == "llama" and fields.has("sliding_window"):
         model_type = "mistral"  # the kin with a window on every layer
     model = read_family(model_type, fields)
-    if model.decoder.rope is not None and architecture == "llama":
+    if architecture == "llama" and model.decoder is not None and model.decoder.rope is not None:
         # llama files store q and k permuted, so that neighbouring dimensions pair
-        model = model._replace(decoder=model.decoder._replace(rope=model.decoder.rope._replace(layout="interleaved")))
+        rope = model.decoder.rope._replace(layout="interleaved")
+        model = replace(model, decoder=model.decoder._replace(rope=rope))
     spec = build_spec(model, model_type, header.path.stem, str(header.path), dtypes.FP16, ())
     return replace(spec, tensors=_tensor_file(header.tensors, tied=spec.tied), notices=_count_notice(spec, header.tensors))
+
+
+def _refuse_variants(header: GgufHeader, architecture: str) -> None:
+    """Raises NotModelled for what the readers of these architectures do not cover."""
+    experts = header.metadata.get(f"{architecture}.expert_count", 0)
+    if experts:
+        raise NotModelled(f"{header.path} has {experts} experts, which kvcli does not model in GGUF files", code="variant_not_modelled")
+    key, value = (header.metadata.get(f"{architecture}.attention.{name}_length") for name in ("key", "value"))
+    if value is not None and value != key:
+        text = f"{header.path} has values of another width ({value}) than keys ({key}), which kvcli does not model in GGUF files"
+        raise NotModelled(text, code="variant_not_modelled")
 
 
 def _config(header: GgufHeader, architecture: str, tensors: dict[str, TensorInfo]) -> dict[str, Any]:

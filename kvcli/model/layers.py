@@ -1,79 +1,71 @@
-"""Layers and what each must remember: the records every planner, engine rule and check reads.
+"""Layers: their parameters, their cache records, and sums over them.
 
-A model is a short list of groups of identical layers. A layer holds cache records; a record answers for n tokens. Only
-elements and tokens live here, bytes appear when types are given.
+A model is a short list of groups of identical layers, each with the records of what one layer must remember.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kvcli.dtypes import KvTypes
-
-
-class Attention(NamedTuple):
-    """Softmax attention over cached keys and values.
-
-    `window_tokens` counts the tokens a query sees, itself included; None means all of them.
-    """
-
-    num_attention_heads: int
-    num_key_value_heads: int
-    key_dim: int
-    value_dim: int
-    window_tokens: int | None = None
-
-    @property
-    def kind(self) -> str:
-        return "full_attention" if self.window_tokens is None else "sliding_attention"
-
-    def visible_tokens(self, context_tokens: int) -> int:
-        """Tokens the newest query sees when `context_tokens` are in the cache, itself included: min(n, w)."""
-        return context_tokens if self.window_tokens is None else min(context_tokens, self.window_tokens)
-
-    def visible_pairs(self, cached_tokens: int, new_tokens: int) -> int:
-        """Query-key pairs of a causal pass over `new_tokens` after `cached_tokens`: the sum of visible tokens."""
-        last = cached_tokens + new_tokens
-        window = last if self.window_tokens is None else self.window_tokens
-        growing = max(0, min(last, window) - cached_tokens)
-        return growing * (2 * cached_tokens + growing + 1) // 2 + (new_tokens - growing) * window
-
-    def token_bytes(self, kv: KvTypes) -> int:
-        """Bytes of one token in one layer: heads x (key row + value row).
-
-        Raises BadInput where a head's row does not fill the blocks of the type.
-        """
-        return self.num_key_value_heads * (kv.key.bytes_for(self.key_dim) + kv.value.bytes_for(self.value_dim))
-
-    @property
-    def pair_flops(self) -> int:
-        """FLOPs for one query against one visible token: 2 A (dk + dv), scores and weighted sum."""
-        return 2 * self.num_attention_heads * (self.key_dim + self.value_dim)
+from kvcli.dtypes import DType, KvTypes
+from kvcli.model.cache_records import Attention, CacheRecord
 
 
 class LayerParameters(NamedTuple):
-    """Parameter counts of one layer. The first four are matrices, which are multiplied; the last two are not."""
+    """Parameter counts of one layer.
 
-    query: int
-    key_value: int
-    attention_output: int
-    mlp: int
-    norms: int
-    biases: int = 0
+    `query` … `mlp` and `router` are matrices that every token is multiplied with (`mixer`: those of recurrent, convolution and
+    linear-attention blocks; `mlp`: dense MLP and shared experts). `expert` is one routed expert's matrices. `norms` and
+    `vectors` (biases, decays, sinks, convolution weights, …) are read but not multiplied; `expert_vectors` are those of one
+    routed expert.
+    """
+
+    query: int = 0
+    key_value: int = 0
+    attention_output: int = 0
+    mlp: int = 0
+    norms: int = 0
+    vectors: int = 0
+    mixer: int = 0
+    router: int = 0
+    expert: int = 0
+    expert_vectors: int = 0
+    num_experts: int = 0
+    experts_per_token: int = 0
 
     @property
     def attention(self) -> int:
         return self.query + self.key_value + self.attention_output
 
     @property
+    def every_token_matrices(self) -> int:
+        """Matrices outside routed experts."""
+        return self.attention + self.mixer + self.mlp + self.router
+
+    @property
     def matrices(self) -> int:
-        return self.attention + self.mlp
+        """All matrices, every routed expert included."""
+        return self.every_token_matrices + self.expert * self.num_experts
+
+    @property
+    def active_matrices(self) -> int:
+        """Matrices one token is multiplied with."""
+        return self.every_token_matrices + self.expert * self.experts_per_token
 
     @property
     def total(self) -> int:
-        return self.matrices + self.norms + self.biases
+        return self.matrices + self.norms + self.vectors + self.expert_vectors * self.num_experts
+
+    @property
+    def active(self) -> int:
+        """Parameters read for one token: k experts of E."""
+        return self.active_matrices + self.norms + self.vectors + self.expert_vectors * self.experts_per_token
+
+
+#: One layer: its records and its parameters.
+Layer = tuple[tuple[CacheRecord, ...], LayerParameters]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,29 +74,54 @@ class LayerGroup:
 
     first: int
     count: int
-    attention: Attention
+    records: tuple[CacheRecord, ...]
     parameters: LayerParameters
 
+    @property
+    def attention(self) -> Attention:
+        """The record of a layer that is attention alone, as in every model the built-in transformer computes."""
+        (record,) = self.records
+        if not isinstance(record, Attention):
+            raise TypeError(f"{record.kind} is not plain attention")
+        return record
 
-def group_layers(layers: Iterable[tuple[Attention, LayerParameters]]) -> tuple[LayerGroup, ...]:
-    """Groups equal layers, in the order of their first appearance."""
-    seen: dict[tuple[Attention, LayerParameters], list[int]] = {}
+    def needed_bytes(self, tokens: int, kv: KvTypes) -> int:
+        """Of one sequence, all layers of the group."""
+        return self.count * sum(record.needed_bytes(tokens, kv) for record in self.records)
+
+
+def group_layers(layers: Iterable[Layer]) -> tuple[tuple[LayerGroup, ...], tuple[int, ...]]:
+    """Groups of equal layers in the order of their first appearance, and for each layer the index of its group."""
+    seen: dict[Layer, list[int]] = {}
     for index, layer in enumerate(layers):
         seen.setdefault(layer, []).append(index)
-    return tuple(LayerGroup(indices[0], len(indices), *layer) for layer, indices in seen.items())
+    groups = tuple(LayerGroup(indices[0], len(indices), *layer) for layer, indices in seen.items())
+    order = [0] * sum(group.count for group in groups)
+    for number, indices in enumerate(seen.values()):
+        for index in indices:
+            order[index] = number
+    return groups, tuple(order)
 
 
 def cache_bytes(groups: Iterable[LayerGroup], context_tokens: int, kv: KvTypes) -> int:
-    """Bytes that attention must keep for one sequence of `context_tokens` tokens.
+    """Bytes that attention must keep for one sequence of `context_tokens` tokens, constant states aside.
 
-    The sum over layers of heads x (key row + value row) x visible tokens. Where all layers are equal, K and V have one
-    width and one type and no layer has a window, it is 2 x L x n_kv x d_head x n x bytes.
+    The sum over layers of what each record needs; for attention heads x (key row + value row) x visible tokens. Where all
+    layers are equal, K and V have one width and one type and no layer has a window, it is 2 x L x n_kv x d_head x n x bytes.
     """
-    return sum(group.count * group.attention.token_bytes(kv) * group.attention.visible_tokens(context_tokens) for group in groups)
+    return sum(group.needed_bytes(context_tokens, kv) for group in groups)
 
 
-def each_layer(groups: Iterable[LayerGroup]) -> Iterator[LayerGroup]:
-    """One group reference a layer; for loops over the layers of small models."""
-    for group in groups:
-        for _ in range(group.count):
-            yield group
+def state_bytes(groups: Iterable[LayerGroup], dtype: DType, encoder_tokens: int = 0) -> int:
+    """Bytes of one sequence that do not grow: recurrent and convolution states, cross-attention keys and values."""
+    return sum(group.count * record.state_bytes(dtype, encoder_tokens) for group in groups for record in group.records)
+
+
+def read_bytes(groups: Iterable[LayerGroup], context_tokens: int, kv: KvTypes) -> int:
+    """Bytes of one sequence's cache that a decode step reads, states aside."""
+    return sum(group.count * record.read_bytes(context_tokens, kv) for group in groups for record in group.records)
+
+
+def written_bytes(groups: Iterable[LayerGroup], kv: KvTypes) -> int:
+    """Bytes a decode step adds to one sequence's cache, states aside."""
+    return sum(group.count * record.written_bytes(kv) for group in groups for record in group.records)

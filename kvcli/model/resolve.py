@@ -15,19 +15,39 @@ def is_path(text: str) -> bool:
     """Whether an argument can only mean a path; otherwise a preset of that name wins."""
     if text.endswith((".json", ".gguf")) or text.startswith((".", "/", "~")):
         return True
-    return "/" in text and Path(text).exists()
+    return "/" in text and _exists(text)
 
 
-def resolve(text: str) -> ModelSpec:
+def _exists(text: str) -> bool:
+    try:
+        return Path(text).exists()
+    except (OSError, ValueError):  # too long for a path, or with a NUL byte
+        return False
+
+
+def expand(text: str) -> Path:
+    """A path with `~` resolved. Raises BadInput where that names nobody or the path cannot exist."""
+    try:
+        path = Path(text).expanduser()
+        path.exists()
+        return path
+    except (RuntimeError, OSError, ValueError) as error:
+        reason = str(getattr(error, "strerror", None) or error).lower()
+        raise BadInput(f"{text[:80]!r} cannot be a path: {reason[:80]}", code="unreadable_file") from None
+
+
+def resolve(text: str, assume: str | None = None) -> ModelSpec:
     """The model a user named.
 
     Raises BadInput when nothing has that name (it lists the nearest) or a file cannot be used, NotModelled for an
-    architecture without a reader.
+    architecture without a reader (`assume` "gqa" reads an unknown config all the same, labelled).
     """
+    if len(text) > 200 and not is_path(text[:4096]):
+        raise BadInput(f"no model has a name of {len(text):,} characters", hint="kvcli presets lists the names", code="unknown_model")
     if not text.strip():
         raise BadInput("the model name is empty", hint="kvcli plan llama3-8b", code="unknown_model")
     if is_path(text):
-        spec = _read_path(Path(text).expanduser())
+        spec = _read_path(expand(text), assume)
         other = presets.find(text) if not text.startswith((".", "/", "~")) and "/" in text else None
         return _warn_both(spec, text, f"the path was taken, not the preset {other.name}") if other else spec
     preset = presets.find(text)
@@ -47,7 +67,7 @@ def _warn_both(spec: ModelSpec, text: str, taken: str) -> ModelSpec:
 
 def _nothing_called(text: str) -> BadInput:
     error = presets.unknown(text)
-    if Path(text).exists():
+    if _exists(text):
         return BadInput(error.message, hint=f"a path of that name exists: write ./{text}", code=error.code)
     if "/" in text:
         return BadInput(
@@ -58,9 +78,9 @@ def _nothing_called(text: str) -> BadInput:
     return error
 
 
-def _read_path(path: Path) -> ModelSpec:
+def _read_path(path: Path, assume: str | None) -> ModelSpec:
     if path.is_dir():
-        return _read_folder(path)
+        return _read_folder(path, assume)
     if not path.exists():
         raise BadInput(f"{path} does not exist", code="unreadable_file")
     if path.suffix.lower() == ".gguf":
@@ -68,14 +88,14 @@ def _read_path(path: Path) -> ModelSpec:
 
         return read_gguf_file(path)
     if path.suffix.lower() == ".json":
-        return read_config_file(path)
+        return read_config_file(path, assume)
     raise BadInput(f"{path} is neither a config.json nor a .gguf file", hint="rename it, or pass its folder", code="unknown_file_kind")
 
 
-def _read_folder(path: Path) -> ModelSpec:
+def _read_folder(path: Path, assume: str | None) -> ModelSpec:
     config = path / "config.json"
     if config.is_file():
-        return read_config_file(config)
+        return read_config_file(config, assume)
     files = sorted(path.glob("*.gguf"))
     if len(files) == 1:
         from kvcli.model.gguf_config import read_gguf_file

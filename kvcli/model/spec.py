@@ -62,11 +62,15 @@ class TensorFile(NamedTuple):
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A decoder-only model.
+    """A decoder: its layers and the parameters around them.
 
-    `dtype` is the compute dtype, which the KV cache follows. `positions` counts the parameters of a learned position
-    table, `head` those of an output matrix of its own (0 when tied to the input table). `windows` holds each layer's
-    window. `decoder` is None for models the built-in transformer cannot compute.
+    `order` gives each layer's group. `dtype` is the compute dtype, which the KV cache follows. Counts of parameters:
+    `embedding` the input table; `lookups` other tables of which a step reads rows (learned positions, per-layer embeddings);
+    `shared` matrices outside the layers that every token is multiplied with, once where several layers use them; `final`
+    what is read but not multiplied (final norm); `head` an output matrix of its own, 0 when tied to the input table;
+    `head_matrix` the output matrix, tied or not; `encoder_parameters` the encoder that cross-attention looks at and the
+    projections of its output to keys and values, which run once a source, not in decode steps. Towers and MTP blocks are
+    counted apart. `decoder` is None for models the built-in transformer cannot compute.
     """
 
     name: str
@@ -77,11 +81,16 @@ class ModelSpec:
     max_context_tokens: int
     dtype: DType
     groups: tuple[LayerGroup, ...]
+    order: tuple[int, ...]
     embedding: int
-    positions: int
-    final_norm: int
     head: int
-    windows: tuple[int | None, ...] = ()
+    head_matrix: int
+    lookups: int = 0
+    shared: int = 0
+    final: int = 0
+    encoder_parameters: int = 0
+    tower_parameters: int = 0
+    mtp_parameters: int = 0
     decoder: Decoder | None = None
     tensors: TensorFile | None = None
     notices: tuple[Notice, ...] = ()
@@ -92,35 +101,44 @@ class ModelSpec:
 
     @property
     def num_hidden_layers(self) -> int:
-        return sum(group.count for group in self.groups)
+        return len(self.order)
 
     @property
-    def last_layer(self) -> LayerGroup:
-        """The group that holds the model's last layer: `windows` tells it where groups interleave."""
-        if len(self.groups) == 1:
-            return self.groups[0]
-        return next(group for group in self.groups if group.attention.window_tokens == self.windows[-1])
+    def windows(self) -> tuple[int | None, ...]:
+        """Each layer's window, for models of plain attention."""
+        return tuple(self.groups[number].attention.window_tokens for number in self.order)
+
+    @property
+    def has_cross_attention(self) -> bool:
+        return any(record.kind == "cross_attention" for group in self.groups for record in group.records)
 
     @cached_property
     def parameters(self) -> int:
         """Unique parameters: a tied matrix counts once."""
         layers = sum(group.count * group.parameters.total for group in self.groups)
-        return self.embedding + self.positions + layers + self.final_norm + self.head
+        return self.embedding + self.lookups + self.shared + self.final + self.head + self.encoder_parameters + layers
 
-    @property
+    @cached_property
     def active_parameters(self) -> int:
-        """Parameters one decode step reads: no input table unless it is also the output head, no position table.
+        """Parameters at work for one token: k experts of E, no input table unless it is also the output head, an encoder."""
+        return self.step_parameters + self.encoder_parameters
 
-        Of those two tables a step reads one row a sequence, which is left out: it is a floor's numerator.
+    @cached_property
+    def step_parameters(self) -> int:
+        """Parameters one decode step of one token reads: the active ones without an encoder.
+
+        Of the input table and other looked-up tables a step reads one row a sequence, which is left out: it is a floor's
+        numerator.
         """
-        return self.parameters - self.positions - (0 if self.tied else self.embedding)
+        layers = sum(group.count * group.parameters.active for group in self.groups)
+        return layers + self.shared + self.final + (self.embedding if self.tied else self.head)
 
-    @property
+    @cached_property
     def block_matrices(self) -> int:
-        """Parameters of the layers' matrices: what one token is multiplied with, the head aside."""
+        """Parameters of the layers' matrices, all experts included."""
         return sum(group.count * group.parameters.matrices for group in self.groups)
 
-    @property
-    def head_matrix(self) -> int:
-        """Parameters of the output projection, tied or not."""
-        return self.hidden_size * self.vocab_size
+    @cached_property
+    def active_matrices(self) -> int:
+        """What one token is multiplied with before the head."""
+        return self.shared + sum(group.count * group.parameters.active_matrices for group in self.groups)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvcli import __version__
 from kvcli.ledger import Basis, Line, Unit
-from kvcli.plan.floors import Latency
 from kvcli.plan.plan import MemoryPlan, Plan
+from kvcli.plan.weights import expected_read_bytes
+
+if TYPE_CHECKING:
+    from kvcli.plan.floors import Latency
 
 SCHEMA_VERSION = 1
 
@@ -32,8 +35,8 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "max_context_tokens": spec.max_context_tokens,
             "parameters": spec.parameters,
             "active_parameters": spec.active_parameters,
-            "tower_parameters": 0,
-            "mtp_parameters": 0,
+            "tower_parameters": spec.tower_parameters,
+            "mtp_parameters": spec.mtp_parameters,
         },
         "workload": {
             "context_tokens": plan.workload.context_tokens,
@@ -73,6 +76,8 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "resident_bytes_per_device": weights.resident_bytes,
             "read_bytes_per_step": weights.read_bytes_per_step,
             "basis": weights.basis.value,
+            # an estimate, None without routed experts
+            "expected_read_bytes_per_step": expected_read_bytes(spec, weights, plan.workload.batch_size),
         },
         "device": device
         and {

@@ -6,9 +6,12 @@ counts no byte that need not move: no input table, no token outside a window, no
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvcli.ledger import Basis, Formula, Ledger, Line, Unit
+from kvcli.model.cache_records import CacheRecord
+from kvcli.model.layers import LayerGroup
 from kvcli.model.spec import ModelSpec
 from kvcli.plan.workload import Workload
 
@@ -17,31 +20,56 @@ if TYPE_CHECKING:
 
 
 def decode_flops(spec: ModelSpec, workload: Workload) -> int:
-    """FLOPs of one decode step of the whole batch: 2 x (layer matrices + head) + the attention of each layer."""
-    pairs = sum(g.count * g.attention.pair_flops * g.attention.visible_tokens(workload.context_tokens) for g in spec.groups)
-    return workload.batch_size * (2 * (spec.block_matrices + spec.head_matrix) + pairs)
+    """FLOPs of one decode step of the whole batch: 2 x (active layer matrices + head) + what each record computes."""
+    return workload.batch_size * (2 * (spec.active_matrices + spec.head_matrix) + _step_flops(spec, workload))
 
 
-def forward_flops(spec: ModelSpec, cached_tokens: int, new_tokens: int, logit_rows: int = 1) -> int:
+def _step_flops(spec: ModelSpec, workload: Workload) -> int:
+    """Of one sequence, beside the matrices: scores, sums and states."""
+    n, m = workload.context_tokens, workload.encoder_tokens
+    return sum(group.count * record.step_flops(n, m) for group in spec.groups for record in group.records)
+
+
+def forward_flops(spec: ModelSpec, cached_tokens: int, new_tokens: int, logit_rows: int = 1, encoder_tokens: int = 0) -> int:
     """FLOPs of one causal forward of one sequence, as most code runs it: every layer computes every token."""
-    pairs = sum(g.count * g.attention.pair_flops * g.attention.visible_pairs(cached_tokens, new_tokens) for g in spec.groups)
-    return 2 * new_tokens * spec.block_matrices + 2 * logit_rows * spec.head_matrix + pairs
+    return (
+        2 * new_tokens * spec.active_matrices
+        + 2 * logit_rows * spec.head_matrix
+        + _pass_flops(spec.groups, cached_tokens, new_tokens, encoder_tokens)
+    )
 
 
-def spared_flops(spec: ModelSpec, prompt_tokens: int) -> int:
+def _pass_flops(groups: Iterable[LayerGroup], cached: int, new: int, encoder_tokens: int) -> int:
+    return sum(group.count * record.pass_flops(cached, new, encoder_tokens) for group in groups for record in group.records)
+
+
+def spared_flops(spec: ModelSpec, prompt_tokens: int, encoder_tokens: int = 0) -> int:
     """FLOPs of a full forward that a prefill can leave out.
 
-    The last layer's output is needed for the last token only; its earlier tokens need just their K and V.
+    Only the last token's logits are wanted. So layers after the last one that remembers anything need that token alone; in
+    the last that does, earlier tokens need just what is remembered of them: their K and V, or their state.
     """
-    last = spec.last_layer
-    spared = prompt_tokens - 1
-    parameters, attention = last.parameters, last.attention
-    return 2 * spared * (parameters.matrices - parameters.key_value) + attention.pair_flops * attention.visible_pairs(0, spared)
+    tokens, spared = prompt_tokens - 1, 0
+    for number in reversed(spec.order):
+        group = spec.groups[number]
+        parameters, owns = group.parameters, any(_remembers(record) for record in group.records)
+        # what a recurrent mixer needs for its state is not told apart from its output, so all of it is left out: a floor may be low
+        kept = parameters.key_value if owns else 0
+        spared += 2 * tokens * (parameters.active_matrices - kept)
+        spared += sum(record.pass_flops(0, tokens, encoder_tokens) for record in group.records)
+        if owns:
+            break
+    return spared
 
 
-def prefill_floor_flops(spec: ModelSpec, prompt_tokens: int) -> int:
+def _remembers(record: CacheRecord) -> bool:
+    """Whether a layer's output for earlier tokens feeds later steps through this record."""
+    return getattr(record, "owns_cache", True) and record.kind != "cross_attention"
+
+
+def prefill_floor_flops(spec: ModelSpec, prompt_tokens: int, encoder_tokens: int = 0) -> int:
     """FLOPs without which one prompt's first token cannot be known."""
-    return forward_flops(spec, 0, prompt_tokens) - spared_flops(spec, prompt_tokens)
+    return forward_flops(spec, 0, prompt_tokens, 1, encoder_tokens) - spared_flops(spec, prompt_tokens, encoder_tokens)
 
 
 class Floor(NamedTuple):
@@ -131,25 +159,24 @@ def latency(spec: ModelSpec, workload: Workload, weights_read: Line, kv_read: Li
 
 def _decode_line(spec: ModelSpec, workload: Workload) -> Line:
     total = decode_flops(spec, workload)
-    matrices = 2 * (spec.block_matrices + spec.head_matrix)
     terms = (
         ("batch_size", workload.batch_size),
-        ("block_matrices", spec.block_matrices),
+        ("active_matrices", spec.active_matrices),
         ("head_matrix", spec.head_matrix),
-        ("attention_flops", total // workload.batch_size - matrices),
+        ("attention_flops", _step_flops(spec, workload)),
     )
     return Line("decode_flops", total, Unit.FLOPS, Formula("decode_flops", terms))
 
 
 def _prefill_line(spec: ModelSpec, workload: Workload) -> Line:
-    tokens = workload.prefill_tokens
-    matrices = 2 * (tokens * spec.block_matrices + spec.head_matrix)
+    tokens, encoder = workload.prefill_tokens, workload.encoder_tokens
     terms = (
         ("batch_size", workload.batch_size),
         ("tokens", tokens),
-        ("block_matrices", spec.block_matrices),
+        ("active_matrices", spec.active_matrices),
         ("head_matrix", spec.head_matrix),
-        ("attention_flops", forward_flops(spec, 0, tokens) - matrices),
-        ("spared_flops", spared_flops(spec, tokens)),
+        ("attention_flops", _pass_flops(spec.groups, 0, tokens, encoder)),
+        ("spared_flops", spared_flops(spec, tokens, encoder)),
     )
-    return Line("prefill_flops", workload.batch_size * prefill_floor_flops(spec, tokens), Unit.FLOPS, Formula("prefill_flops", terms))
+    total = workload.batch_size * prefill_floor_flops(spec, tokens, encoder)
+    return Line("prefill_flops", total, Unit.FLOPS, Formula("prefill_flops", terms))

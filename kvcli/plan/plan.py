@@ -6,17 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvcli.dtypes import KvTypes
-from kvcli.errors import Notice
+from kvcli.errors import BadInput, Notice
 from kvcli.ledger import Basis, Formula, Ledger, Line, Unit
-from kvcli.model.layers import LayerGroup, cache_bytes
+from kvcli.model.cache_records import Attention, CacheRecord
+from kvcli.model.layers import LayerGroup, cache_bytes, read_bytes, written_bytes
 from kvcli.model.spec import ModelSpec
-from kvcli.plan.floors import Latency, latency
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.weights import WeightBytes, weight_bytes
 from kvcli.plan.workload import Workload
 
 if TYPE_CHECKING:
     from kvcli.hardware.accelerators import Accelerator
+    from kvcli.plan.floors import Latency
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +85,17 @@ def build(request: PlanRequest) -> Plan:
     weights = weight_bytes(spec, request.weights)
     cache = _cache(request, request.kv or KvTypes(spec.dtype, spec.dtype))
     notices = [*spec.notices, *weights.notices]
-    if workload.context_tokens > spec.max_context_tokens:
-        text = f"{workload.context_tokens:,} tokens are beyond the {spec.max_context_tokens:,} positions {spec.name} was trained for"
+    longest = max(workload.context_tokens, workload.prefill_tokens)
+    if workload.prefill_tokens > workload.context_tokens:
+        raise BadInput(
+            f"a prompt of {workload.prefill_tokens:,} tokens does not fit a context of {workload.context_tokens:,}",
+            hint="raise --ctx or lower --prompt-tokens",
+            code="prompt_longer_than_context",
+        )
+    if longest > spec.max_context_tokens:
+        text = f"{longest:,} tokens are beyond the {spec.max_context_tokens:,} positions {spec.name} was trained for"
         notices.append(Notice("context_beyond_positions", text))
+    notices += _encoder_notice(spec, workload)
     memory = times = None
     if request.device is not None:
         memory = _memory(spec, weights, cache, request.device)
@@ -95,53 +104,68 @@ def build(request: PlanRequest) -> Plan:
     return Plan(spec, workload, cache, weights, request.device, memory, times, tuple(notices))
 
 
+def _encoder_notice(spec: ModelSpec, workload: Workload) -> list[Notice]:
+    cross = [record for group in spec.groups for record in group.records if record.kind == "cross_attention"]
+    if workload.encoder_tokens or all(getattr(record, "default_tokens", 0) for record in cross):
+        return []
+    text = "the cross-attention cache depends on the encoder's tokens and is not counted: --encoder-tokens gives them"
+    return [Notice("encoder_tokens_missing", text)]
+
+
 def _cache(request: PlanRequest, kv: KvTypes) -> CachePlan:
     spec, workload = request.spec, request.workload
     n, batch = workload.context_tokens, workload.batch_size
-    rows = tuple(_row(group, request, kv) for group in spec.groups)
-    needed = sum(row.needed_bytes for row in rows)
+    rows = tuple(_row(group, record, request, kv) for group in spec.groups for record in group.records)
+    state = sum(row.state_bytes for row in rows)
     return CachePlan(
         kv=kv,
         engine=request.engine.name,
         engine_version=request.engine.version,
         rows=rows,
         bytes_per_token=cache_bytes(spec.groups, n, kv) - cache_bytes(spec.groups, n - 1, kv),
-        needed_bytes=needed,
-        state_bytes=sum(row.state_bytes for row in rows),
+        needed_bytes=sum(row.needed_bytes for row in rows),
+        state_bytes=state,
         stored_bytes=sum(row.stored_bytes for row in rows),
-        # a step sees the visible tokens, which is what attention keeps, and adds one token to every layer
-        read_bytes_per_step=needed,
-        written_bytes_per_step=batch * cache_bytes(spec.groups, 1, kv),
+        # states are read and written whole by every step
+        read_bytes_per_step=batch * read_bytes(spec.groups, n, kv) + state,
+        written_bytes_per_step=batch * written_bytes(spec.groups, kv) + sum(r.state_bytes for r in rows if r.kind != "cross_attention"),
     )
 
 
-def _row(group: LayerGroup, request: PlanRequest, kv: KvTypes) -> CacheRow:
-    attention, n, batch = group.attention, request.workload.context_tokens, request.workload.batch_size
-    per_token = attention.token_bytes(kv)
-    visible = attention.visible_tokens(n)
+def _row(group: LayerGroup, record: CacheRecord, request: PlanRequest, kv: KvTypes) -> CacheRow:
+    workload, dtype = request.workload, request.spec.dtype
+    n, sequences = workload.context_tokens, workload.batch_size * group.count
+    needed = record.needed_bytes(n, kv)
+    state = record.state_bytes(dtype, workload.encoder_tokens)
     return CacheRow(
-        kind=attention.kind,
+        kind=record.kind,
         count=group.count,
-        window_tokens=attention.window_tokens,
-        bytes_per_token=group.count * batch * per_token * (visible - attention.visible_tokens(n - 1)),
-        needed_bytes=group.count * batch * per_token * visible,
-        state_bytes=0,
-        stored_bytes=group.count * request.engine.stored_bytes(attention, request.workload, kv),
-        formula=Formula(
+        window_tokens=record.window_tokens,
+        bytes_per_token=sequences * (needed - record.needed_bytes(n - 1, kv)),
+        needed_bytes=sequences * needed,
+        state_bytes=sequences * state,
+        stored_bytes=group.count * request.engine.stored_bytes(record, workload, kv, dtype),
+        formula=_formula(record, group.count, workload, kv, needed, state),
+    )
+
+
+def _formula(record: CacheRecord, layers: int, workload: Workload, kv: KvTypes, needed: int, state: int) -> Formula:
+    common = (("layers", layers), ("batch_size", workload.batch_size), ("context_tokens", workload.context_tokens))
+    if isinstance(record, Attention) and not record.index_dim:
+        return Formula(
             "attention_cache",
             (
-                ("layers", group.count),
-                ("num_key_value_heads", attention.num_key_value_heads),
-                ("key_dim", attention.key_dim),
-                ("value_dim", attention.value_dim),
-                ("visible_tokens", visible),
-                ("batch_size", batch),
+                *common,
+                ("num_key_value_heads", record.num_key_value_heads),
+                ("key_dim", record.key_dim),
+                ("value_dim", record.value_dim),
+                ("visible_tokens", record.visible_tokens(workload.context_tokens) if record.owns_cache else 0),
                 ("key_bits", kv.key.bits_per_element),
                 ("value_bits", kv.value.bits_per_element),
-                ("bytes_per_token_and_layer", per_token),
+                ("bytes_per_token_and_layer", record.token_bytes(kv)),
             ),
-        ),
-    )
+        )
+    return Formula("record_cache", (*common, ("needed_bytes_of_one", needed), ("state_bytes_of_one", state)))
 
 
 def weights_line(spec: ModelSpec, weights: WeightBytes, item: str) -> Line:
@@ -150,20 +174,25 @@ def weights_line(spec: ModelSpec, weights: WeightBytes, item: str) -> Line:
     amount = weights.read_bytes_per_step if read else weights.resident_bytes
     if weights.matrix_dtype is None or weights.other_dtype is None:
         return Line(item, amount, Unit.BYTES, Formula("tensors_of_file", (("bytes", amount),)), Basis.HEADER, spec.source)
-    parameters = spec.active_parameters if read else spec.parameters
+    parameters = spec.step_parameters if read else spec.parameters
+    matrices = spec.active_matrices - spec.shared if read else spec.block_matrices
     terms = (
-        ("matrix_parameters", spec.block_matrices),
+        ("matrix_parameters", matrices),
         ("bits_each", weights.matrix_dtype.bits_per_element),
-        ("other_parameters", parameters - spec.block_matrices),
+        ("other_parameters", parameters - matrices),
         ("other_bits_each", weights.other_dtype.bits_per_element),
     )
     return Line(item, amount, Unit.BYTES, Formula("weights_read" if read else "weights", terms), weights.basis, spec.source)
 
 
 def cache_line(cache: CachePlan, item: str, amount: int) -> Line:
-    basis = Basis.FORMULA if cache.engine == "ideal" else Basis.ENGINE_RULE
-    terms = tuple((f"{row.kind}_bytes", row.stored_bytes if item == "kv_cache" else row.needed_bytes) for row in cache.rows)
-    return Line(item, amount, Unit.BYTES, Formula("sum_of_layers", terms), basis, cache.engine)
+    """The ledger line of what the engine stores (`kv_cache`) or of what a step reads (`kv_read`)."""
+    if item == "kv_cache":
+        terms = tuple((f"{row.kind}_bytes", row.stored_bytes) for row in cache.rows)
+        basis = Basis.FORMULA if cache.engine == "ideal" else Basis.ENGINE_RULE
+        return Line(item, amount, Unit.BYTES, Formula("sum_of_layers", terms), basis, cache.engine)
+    terms = (("needed_bytes", cache.needed_bytes), ("state_bytes", cache.state_bytes), ("read_bytes", amount))
+    return Line(item, amount, Unit.BYTES, Formula("cache_read", terms))
 
 
 def _memory(spec: ModelSpec, weights: WeightBytes, cache: CachePlan, device: Accelerator) -> MemoryPlan | None:
@@ -176,6 +205,8 @@ def _memory(spec: ModelSpec, weights: WeightBytes, cache: CachePlan, device: Acc
 
 
 def _latency(spec: ModelSpec, workload: Workload, cache: CachePlan, weights: WeightBytes, device: Accelerator) -> Latency:
+    from kvcli.plan.floors import latency  # only a device pays for it
+
     read = cache_line(cache, "kv_read", cache.read_bytes_per_step)
     return latency(spec, workload, weights_line(spec, weights, "weights_read"), read, device, weights.multiply_units)
 

@@ -6,11 +6,15 @@ from typing import NamedTuple
 
 
 class Workload(NamedTuple):
-    """`context_tokens` are in the cache of each of `batch_size` sequences, the newest token included."""
+    """`context_tokens` are in the cache of each of `batch_size` sequences, the newest token included.
+
+    `encoder_tokens` are what cross-attention layers look at, of each sequence.
+    """
 
     context_tokens: int
     batch_size: int = 1
     prompt_tokens: int = 0
+    encoder_tokens: int = 0
 
     @property
     def prefill_tokens(self) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from kvcli.errors import CannotRunHere
 from kvcli.runtime.caches import Cache, NoCache
 from kvcli.runtime.sampling import Sampler
 from kvcli.runtime.transformer import Transformer
@@ -61,6 +62,7 @@ def generate(
     logits = prefill(model, torch.tensor([ids], device=device), cache)
     token = int(sampler.choose(logits, [ids])[0])
     out.prefill_ns = clock() - began
+    _check_finite(logits)
     while True:
         out.last_logits = logits[0]
         if token in stop_ids:
@@ -71,6 +73,7 @@ def generate(
         if on_token is not None:
             on_token(token)
         if len(out.token_ids) >= max_new_tokens:
+            _check_finite(logits)
             return out
         began = clock()
         # without a cache a step is a pass over everything so far
@@ -78,3 +81,16 @@ def generate(
         logits = decode(model, torch.tensor(feed, device=device), cache)
         token = int(sampler.choose(logits, [ids])[0])
         out.step_ns.append(clock() - began)
+
+
+def _check_finite(logits: Tensor) -> None:
+    """Raises CannotRunHere for NaN or infinity, of which argmax would make a token without a word.
+
+    Looked at outside the timed steps, first and last: what is not finite stays so, since the cache keeps it.
+    """
+    if not bool(torch.isfinite(logits).all()):
+        raise CannotRunHere(
+            "the model's logits are not finite, so its tokens mean nothing",
+            hint="the weights may be damaged, or the type too narrow: try --dtype fp32",
+            code="logits_not_finite",
+        )

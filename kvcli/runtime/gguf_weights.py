@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from gguf.constants import GGMLQuantizationType
@@ -15,24 +13,18 @@ from kvcli.model.gguf import GgufHeader
 from kvcli.model.spec import Decoder, ModelSpec
 from kvcli.runtime.weights import LayerWeights, NormWeights, Weights
 
-#: Called with (tensors loaded, tensors in all).
-Progress = Callable[[int, int], None]
 
-
-def load_gguf(
-    header: GgufHeader, spec: ModelSpec, decoder: Decoder, dtype: torch.dtype, device: torch.device, progress: Progress | None = None
-) -> Weights:
+def load_gguf(header: GgufHeader, spec: ModelSpec, decoder: Decoder, dtype: torch.dtype, device: torch.device) -> Weights:
     """All weights of the file. Raises BadInput where a tensor is missing or has another shape than the metadata says."""
-    return _Loader(header, decoder, dtype, device, progress).load(spec)
+    return _Loader(header, decoder, dtype, device).load(spec)
 
 
 class _Loader:
-    def __init__(self, header: GgufHeader, decoder: Decoder, dtype: torch.dtype, device: torch.device, progress: Progress | None) -> None:
-        self.header, self.decoder, self.dtype, self.device, self.progress = header, decoder, dtype, device, progress
+    def __init__(self, header: GgufHeader, decoder: Decoder, dtype: torch.dtype, device: torch.device) -> None:
+        self.header, self.decoder, self.dtype, self.device = header, decoder, dtype, device
         self.infos = {tensor.name: tensor for tensor in header.tensors}
         # a plain view of the map: the subclass costs more than the arithmetic
         self.data = np.asarray(np.memmap(header.path, dtype=np.uint8, mode="r"))
-        self.loaded = 0
 
     def load(self, spec: ModelSpec) -> Weights:
         hidden = self.decoder.hidden_size
@@ -40,7 +32,7 @@ class _Loader:
         factors = self.optional("rope_freqs.weight")
         return Weights(
             embedding=embedding,
-            positions=self.tensor("position_embd.weight", spec.positions // hidden, hidden) if spec.positions else None,
+            positions=self.tensor("position_embd.weight", spec.lookups // hidden, hidden) if spec.lookups else None,
             layers=tuple(self.layer(f"blk.{index}.") for index in range(spec.num_hidden_layers)),
             final_norm=self.norm("output_norm"),
             head=embedding if spec.tied else self.tensor("output.weight", spec.vocab_size, hidden),
@@ -102,8 +94,5 @@ class _Loader:
         except (NotImplementedError, ValueError, KeyError):
             text = f"{self.header.path.name}: the gguf package cannot read {info.dtype.name} tensors"
             raise NotModelled(text, code="tensor_type") from None
-        self.loaded += 1
-        if self.progress is not None:
-            self.progress(self.loaded, len(self.infos))
         # copied, since the array may still look into the read-only file
         return torch.tensor(np.asarray(values, dtype=np.float32)).to(device=self.device, dtype=self.dtype)

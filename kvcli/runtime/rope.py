@@ -44,17 +44,23 @@ def frequencies(rope: Rope, factors: Tensor | None = None) -> Tensor:
     inverse = rope.theta ** (-pairs / rope.rotary_dim)
     if factors is not None:
         return inverse / factors.to(torch.float64).cpu()
+    check_scaling(rope, has_factors=False)
     if rope.scaling is None:
         return inverse
     if rope.scaling.kind == "linear":
         return inverse / rope.scaling.factor
-    if rope.scaling.kind == "llama3":
-        return _llama3(inverse, rope.scaling)
-    raise NotModelled(
-        f"the built-in transformer does not compute the rope scaling {rope.scaling.kind!r}",
-        hint="kvcli plan works on this model; choose another one to run",
-        code="rope_scaling_not_modelled",
-    )
+    return _llama3(inverse, rope.scaling)
+
+
+def check_scaling(rope: Rope, has_factors: bool) -> None:
+    """Raises NotModelled for a scaling the built-in transformer does not compute; `factors` need the file that has them."""
+    kind = rope.scaling.kind if rope.scaling else "none"
+    if kind not in ("none", "linear", "llama3") and not (kind == "factors" and has_factors):
+        raise NotModelled(
+            f"the built-in transformer does not compute the rope scaling {kind!r}",
+            hint="kvcli plan works on this model; choose another one to run",
+            code="rope_scaling_not_modelled",
+        )
 
 
 def _llama3(inverse: Tensor, scaling: RopeScaling) -> Tensor:

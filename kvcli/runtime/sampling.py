@@ -38,7 +38,9 @@ class SamplingOptions:
         _require(self.top_k >= 0, "--top-k", self.top_k, "0 (off) or a positive whole number")
         _require(0 < self.top_p <= 1, "--top-p", self.top_p, "above 0 and at most 1 (off)")
         _require(0 <= self.min_p <= 1, "--min-p", self.min_p, "between 0 (off) and 1")
-        _require(0 < self.repetition_penalty < math.inf, "--repetition-penalty", self.repetition_penalty, "a positive number (1 is off)")
+        _require(
+            1e-3 <= self.repetition_penalty <= 1e3, "--repetition-penalty", self.repetition_penalty, "between 0.001 and 1000 (1 is off)"
+        )
         _require(self.seed is None or 0 <= self.seed < MAX_SEED, "--seed", self.seed, f"a whole number from 0 to {MAX_SEED - 1}")
 
 
@@ -64,7 +66,7 @@ class Sampler:
         if bool(probs.isnan().any()):
             raise CannotRunHere(
                 "the model's logits are not finite, so no token can be drawn from them",
-                hint="use a data type with a wider range: --dtype float32 or bfloat16",
+                hint="use a data type with a wider range: --dtype fp32 or bf16",
                 code="logits_not_finite",
             )
         return torch.multinomial(probs, 1, generator=self._generator).squeeze(-1)
@@ -92,7 +94,9 @@ def distribution(logits: Tensor, options: SamplingOptions, previous: Sequence[Se
     if options.top_p < 1:
         # The mass before a token decides, so the most likely one (nothing before it) always stays.
         mass_before = ranked.cumsum(dim=-1) - ranked
-        ranked = ranked.where(mass_before < options.top_p, 0)
+        kept = mass_before < options.top_p
+        kept[..., 0] = True  # also where top_p rounds to zero
+        ranked = ranked.where(kept, 0)
     if options.min_p:
         ranked = ranked.where(ranked >= options.min_p * ranked[..., :1], 0)
     ranked /= ranked.sum(dim=-1, keepdim=True)

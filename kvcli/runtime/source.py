@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import torch
 
-from kvcli.errors import BadInput, NotModelled
+from kvcli.errors import BadInput
 from kvcli.model.gguf import GgufHeader
 from kvcli.model.spec import ModelSpec
 from kvcli.runtime.chat import render
-from kvcli.runtime.rope import frequencies
+from kvcli.runtime.rope import check_scaling
 from kvcli.runtime.tokenizer import Tokenizer
 from kvcli.runtime.transformer import Transformer, runnable_decoder
 from kvcli.runtime.weights import random_weights
@@ -28,7 +28,7 @@ class Source:
     @property
     def weights(self) -> str:
         """What the weights are, for labels."""
-        return "random" if self.random or self.header is None else f"{self.header.path.name}'s"
+        return "random" if self.random or self.header is None else f"of {self.header.path.name}"
 
     def encode(self, text: str, raw: bool) -> list[int]:
         """Token ids of a prompt: in the model's chat template, or raw. Without a vocabulary each UTF-8 byte is an id.
@@ -37,6 +37,12 @@ class Source:
         """
         if not text:
             raise BadInput("the prompt is empty", hint='--prompt "What is gravity?"', code="empty_prompt")
+        ids = self._ids(text, raw)
+        if not ids:
+            raise BadInput("the vocabulary has no token for anything in the prompt", hint="write another prompt", code="empty_prompt")
+        return ids
+
+    def _ids(self, text: str, raw: bool) -> list[int]:
         if self.tokenizer is None:
             return [byte % self.spec.vocab_size for byte in text.encode()]
         template = None if raw else self.tokenizer.chat_template
@@ -64,10 +70,6 @@ def open_source(spec: ModelSpec, header: GgufHeader | None, random: bool) -> Sou
     Raises NotModelled for models the built-in transformer does not know, BadInput for a damaged vocabulary.
     """
     decoder = runnable_decoder(spec)
-    scaling = decoder.rope.scaling if decoder.rope else None
-    if scaling is not None and scaling.kind == "factors":
-        if random or header is None:
-            raise NotModelled(f"{spec.name} scales its positions by factors that only its file holds", code="rope_scaling_not_modelled")
-    elif decoder.rope is not None:
-        frequencies(decoder.rope)
+    if decoder.rope is not None:
+        check_scaling(decoder.rope, has_factors=header is not None and not random)
     return Source(spec, header, random, Tokenizer(header) if header is not None else None)

@@ -97,7 +97,7 @@ def random_weights(spec: ModelSpec, decoder: Decoder, dtype: torch.dtype, device
         for _ in range(spec.num_hidden_layers)
     )
     embedding = matrix(spec.vocab_size, hidden)
-    rows = spec.positions // hidden
+    rows = spec.lookups // hidden
     return Weights(
         embedding=embedding,
         positions=matrix(rows, hidden) if rows else None,

@@ -68,6 +68,27 @@ def test_qwen_windows_are_off_unless_switched_on():
     assert [(g.first, g.count, g.attention.window_tokens) for g in groups] == [(0, 28, None), (28, 4, 4096)]
 
 
+def test_a_window_that_is_null_is_none_even_when_switched_on():
+    qwen = {**LLAMA, "model_type": "qwen2", "use_sliding_window": True, "sliding_window": None, "max_window_layers": 0}
+    assert [g.attention.window_tokens for g in spec_from_config(qwen, "m", "f").groups] == [None]
+
+
+def test_gpt2_in_the_newer_spelling_and_its_variant():
+    newer = {"hidden_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 256}
+    spec = spec_from_config({"model_type": "gpt2", **newer}, "m", "f")
+    assert (spec.parameters, spec.num_hidden_layers, spec.max_context_tokens) == (32_168_448, 2, 256)
+    stray = spec_from_config({"model_type": "gpt2", "num_key_value_heads": 2, "head_dim": 32}, "m", "f")
+    assert stray.parameters == 124_439_808
+    with pytest.raises(NotModelled, match="cross-attention"):
+        spec_from_config({"model_type": "gpt2", "add_cross_attention": True}, "m", "f")
+
+
+def test_a_class_default_that_does_not_fit_says_that_it_is_one():
+    without = {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}
+    with pytest.raises(BadInput, match="by the class default"):
+        spec_from_config({**without, "model_type": "mistral", "num_attention_heads": 4}, "m", "f")
+
+
 def test_layer_types_rule_and_may_be_longer_than_the_layers():
     kinds = ["full_attention", "sliding_attention"] * 16
     qwen = {**LLAMA, "model_type": "qwen3", "use_sliding_window": True, "sliding_window": 128, "layer_types": [*kinds, "mtp"]}
@@ -129,6 +150,11 @@ def test_parameters_and_cache_against_transformers(model_type, changes):
         ({"hidden_size": 4097}, "num_attention_heads", "32"),
         ({"vocab_size": 1.5}, "vocab_size", "1.5"),
         ({"rms_norm_eps": float("nan")}, "rms_norm_eps", "nan"),
+        ({"rms_norm_eps": -1e-5}, "rms_norm_eps", "-1e-05"),
+        ({"rope_theta": 0}, "rope_theta", "0"),
+        ({"rope_theta": 10**400}, "rope_theta", "1000"),
+        ({"partial_rotary_factor": 1e17}, "partial_rotary_factor", "1e+17"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 0}}, "factor", "0"),
         ({"tie_word_embeddings": "yes"}, "tie_word_embeddings", "'yes'"),
         ({"dtype": 16}, "dtype", "16"),
         ({"rope_scaling": "linear"}, "rope_scaling", "'linear'"),
@@ -181,3 +207,27 @@ def test_reading_a_folder_takes_its_name(tmp_path):
     (folder / "config.json").write_text(json.dumps(LLAMA))
     assert resolve(str(folder)).name == "my-model"
     assert resolve(str(folder / "config.json")).parameters == 8_030_261_248
+
+
+def test_a_multimodal_file_plans_its_decoder_and_says_what_that_leaves_out():
+    text = {"model_type": "gemma3_text", "hidden_size": 640, "num_hidden_layers": 2, "intermediate_size": 64}
+    spec = spec_from_config({"model_type": "gemma3", "text_config": text, "vision_config": {}, "dtype": "bfloat16"}, "m", "f")
+    assert {"image_tokens", "towers_not_counted"} <= {notice.code for notice in spec.notices}
+    plain = spec_from_config({**text, "dtype": "bfloat16"}, "m", "f")
+    assert plain.notices == ()
+    assert spec.groups == plain.groups
+
+
+def test_an_unknown_type_names_itself_and_what_the_file_has():
+    with pytest.raises(NotModelled) as caught:
+        spec_from_config({"model_type": "brand_new", "hidden_size": 8, "n_experts": 4}, "m", "f")
+    assert all(word in caught.value.message for word in ("brand_new", "hidden_size", "n_experts"))
+    assert "--assume gqa" in caught.value.hint
+
+
+def test_a_plain_type_with_its_keys_nested_is_not_read_as_class_defaults():
+    nested = {key: value for key, value in LLAMA.items() if key not in ("model_type", "dtype")}
+    spec = spec_from_config({"model_type": "llama", "dtype": "bfloat16", "text_config": nested}, "m", "f")
+    assert spec.parameters == 8_030_261_248
+    inner = spec_from_config({"model_type": "llama", "text_config": {**nested, "model_type": "qwen2"}}, "m", "f")
+    assert inner.model_type == "qwen2"

@@ -72,8 +72,8 @@ def test_memory_prints_binary(amount, text):
 
 def test_times_and_tokens():
     assert format_seconds(0.0057626) == "5.763 ms"
-    assert format_seconds(12.5) == "12.5 s"
-    assert format_seconds(3e-5) == "30 us"
+    assert format_seconds(12.5) == "12.50 s"
+    assert format_seconds(3e-5) == "30.00 us"
     assert format_tokens(32768) == "32,768 (32k)"
     assert format_tokens(128000) == "128,000 (125k)"
     assert format_tokens(1000) == "1,000"

@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 from kvcli import dtypes
 from kvcli.errors import BadInput
+from kvcli.model.cache_records import Attention
 from kvcli.model.config import spec_from_config
-from kvcli.model.layers import Attention
 from kvcli.model.presets import names
 from kvcli.model.resolve import resolve
 from kvcli.plan.plan import build
 from kvcli.plan.request import PlanRequest
-from kvcli.plan.storage.policy import policy
+from kvcli.plan.storage.policy import EngineOptions, policy
 from kvcli.plan.workload import Workload, positions_computed
 
 MIB, GIB = 2**20, 2**30
@@ -93,7 +93,7 @@ def test_read_and_written_bytes():
 def test_engine_kvcli_stores_what_its_caches_hold():
     assert plan("llama3-8b", 4096, engine="kvcli").cache.stored_bytes == GIB // 2
     spec = resolve("llama3-8b")
-    none = build(PlanRequest(spec, Workload(4096), policy("kvcli", "none")))
+    none = build(PlanRequest(spec, Workload(4096), policy("kvcli", EngineOptions(cache="none"))))
     assert none.cache.stored_bytes == 0
     assert none.cache.needed_bytes == GIB // 2
     with pytest.raises(BadInput, match="int8"):

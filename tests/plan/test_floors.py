@@ -7,6 +7,7 @@ import pytest
 from kvcli import dtypes
 from kvcli.errors import NotModelled
 from kvcli.hardware.accelerators import find, table
+from kvcli.model.cut import cut_layers
 from kvcli.model.resolve import resolve
 from kvcli.plan.floors import bandwidth_floor_s, decode_flops, forward_flops, prefill_floor_flops
 from kvcli.plan.plan import build
@@ -100,7 +101,7 @@ def test_forward_flops_against_torchs_counter():
 def test_the_prefill_floor_leaves_out_what_the_last_layer_need_not_do():
     """One layer, T tokens: all K and V, but query, output, MLP and attention for the last token only."""
     spec = resolve("llama3-8b")
-    one = replace(spec, groups=(replace(spec.groups[0], count=1),), windows=(None,))
+    one = cut_layers(spec, 1)
     layer, tokens = one.groups[0].parameters, 1000
     by_hand = 2 * tokens * layer.key_value + 2 * (layer.matrices - layer.key_value) + 2 * spec.head_matrix + 4 * 32 * 128 * tokens
     assert prefill_floor_flops(one, tokens) == by_hand
@@ -160,3 +161,20 @@ def test_memory_and_its_verdict():
 def test_context_beyond_the_trained_positions_is_said():
     assert "context_beyond_positions" in [notice.code for notice in plan("llama3-8b", 8193).notices]
     assert plan("llama3-8b", 8192).notices == ()
+
+
+def test_the_expected_experts_are_an_estimate_above_the_floor():
+    """Two layers of 8 experts of 10 parameters, 2 for each token: 4 sequences expect 8 (1 - (6/8)^4) = 5.46875 distinct ones."""
+    from kvcli.model.layers import LayerGroup, LayerParameters
+    from kvcli.plan.weights import expected_read_bytes
+
+    spec = resolve("llama3-8b")
+    assert expected_read_bytes(spec, weight_bytes(spec, None), 4) is None
+    group = spec.groups[0]
+    moe = replace(group, count=2, parameters=LayerParameters(query=100, expert=10, num_experts=8, experts_per_token=2))
+    spec = replace(spec, groups=(moe,), order=(0, 0))
+    assert isinstance(moe, LayerGroup)
+    weights = weight_bytes(spec, None)
+    assert weights.read_bytes_per_step == 2 * (2 * 100 + 2 * 2 * 10 + spec.final + spec.head)
+    assert expected_read_bytes(spec, weights, 1) == weights.read_bytes_per_step
+    assert expected_read_bytes(spec, weights, 4) - weights.read_bytes_per_step == round(2 * 2 * 10 * (5.46875 - 2))

@@ -1,47 +1,37 @@
-"""The uniform decoder: every layer is attention and an MLP of one shape, and at most its window differs."""
+"""The uniform decoder that the built-in transformer computes: every layer is attention and an MLP of one shape."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from kvcli.model.cache_records import Attention
+from kvcli.model.families.parts import ModelParts
 from kvcli.model.fields import Fields
-from kvcli.model.layers import Attention, LayerGroup, LayerParameters, group_layers
+from kvcli.model.layers import LayerParameters
 from kvcli.model.spec import Decoder, Rope, RopeScaling
 
 
-class DecoderModel(NamedTuple):
-    """What a family reader returns: the decoder and the sizes around it. Counts are parameters."""
+def decoder_parts(
+    decoder: Decoder, vocab_size: int, max_context_tokens: int, tied: bool, windows: tuple[int | None, ...], position_rows: int = 0
+) -> ModelParts:
+    """Layers and counts of a decoder whose layers differ at most in their window."""
+    d = decoder
+    norm = norm_parameters(d)
+    parameters = layer_parameters(d, norm)
+    attention = Attention(d.num_attention_heads, d.num_key_value_heads, d.head_dim, d.head_dim)
+    return ModelParts(
+        hidden_size=d.hidden_size,
+        vocab_size=vocab_size,
+        max_context_tokens=max_context_tokens,
+        layers=tuple(((attention._replace(window_tokens=window),), parameters) for window in windows),
+        tied=tied,
+        lookups=position_rows * d.hidden_size,
+        final=norm,
+        decoder=decoder,
+    )
 
-    decoder: Decoder
-    vocab_size: int
-    max_context_tokens: int
-    tied: bool
-    windows: tuple[int | None, ...]
-    position_rows: int = 0
 
-    @property
-    def embedding(self) -> int:
-        return self.vocab_size * self.decoder.hidden_size
-
-    @property
-    def positions(self) -> int:
-        return self.position_rows * self.decoder.hidden_size
-
-    @property
-    def norm(self) -> int:
-        """Parameters of one norm: RMSNorm has a weight, LayerNorm also a bias."""
-        return self.decoder.hidden_size * (2 if self.decoder.norm == "layer" else 1)
-
-    @property
-    def head(self) -> int:
-        return 0 if self.tied else self.embedding
-
-    def groups(self) -> tuple[LayerGroup, ...]:
-        parameters = layer_parameters(self.decoder, self.norm)
-        d = self.decoder
-        return group_layers(
-            (Attention(d.num_attention_heads, d.num_key_value_heads, d.head_dim, d.head_dim, window), parameters) for window in self.windows
-        )
+def norm_parameters(d: Decoder) -> int:
+    """RMSNorm has a weight, LayerNorm also a bias."""
+    return d.hidden_size * (2 if d.norm == "layer" else 1)
 
 
 def layer_parameters(d: Decoder, norm: int) -> LayerParameters:
@@ -62,22 +52,8 @@ def layer_parameters(d: Decoder, norm: int) -> LayerParameters:
         attention_output=query_width * d.hidden_size,
         mlp=matrices * d.hidden_size * d.intermediate_size,
         norms=2 * norm + (2 * d.head_dim if d.qk_norm else 0),
-        biases=biases,
+        vectors=biases,
     )
-
-
-def read_heads(fields: Fields, hidden_size: int, heads_key: str = "num_attention_heads") -> tuple[int, int, int]:
-    """Query heads, KV heads and head dim; absent KV heads mean one for each query head, absent head dim H / A."""
-    heads = fields.integer(heads_key)
-    kv_heads = fields.integer("num_key_value_heads", default=heads)
-    if heads % kv_heads:
-        raise fields.bad("num_key_value_heads", f"it must divide the {heads} attention heads")
-    head_dim = fields.optional_integer("head_dim")
-    if head_dim is None:
-        head_dim, rest = divmod(hidden_size, heads)
-        if rest:
-            raise fields.bad(heads_key, f"it must divide the hidden size {hidden_size} where no head_dim is given")
-    return heads, kv_heads, head_dim
 
 
 def read_rope(fields: Fields, head_dim: int) -> Rope:
@@ -86,11 +62,13 @@ def read_rope(fields: Fields, head_dim: int) -> Rope:
     scaling = newer if newer.has("rope_type") else fields.mapping("rope_scaling")
     kind = scaling.text("rope_type", scaling.text("type", "default"))
     partial = newer.number("partial_rotary_factor", fields.number("partial_rotary_factor", 1.0))
+    if not 0 < partial <= 1:
+        raise (newer if newer.has("partial_rotary_factor") else fields).bad("partial_rotary_factor", "it must lie between 0 and 1")
     rotary_dim = int(head_dim * partial)
     if not 2 <= rotary_dim <= head_dim or rotary_dim % 2:
         raise fields.bad("head_dim" if partial == 1.0 else "partial_rotary_factor", f"it leaves {rotary_dim} dimensions to rotate")
     return Rope(
-        theta=newer.number("rope_theta", fields.number("rope_theta", 10000.0)),
+        theta=newer.number("rope_theta", fields.number("rope_theta", 10000.0, minimum=1e-6), minimum=1e-6),
         rotary_dim=rotary_dim,
         scaling=None if kind == "default" else _scaling(kind, scaling),
     )
@@ -99,21 +77,8 @@ def read_rope(fields: Fields, head_dim: int) -> Rope:
 def _scaling(kind: str, fields: Fields) -> RopeScaling:
     return RopeScaling(
         kind,
-        factor=fields.number("factor", 1.0),
+        factor=fields.number("factor", 1.0, minimum=1e-6),
         low_freq_factor=fields.number("low_freq_factor", 1.0),
         high_freq_factor=fields.number("high_freq_factor", 4.0),
         original_max_position_embeddings=fields.integer("original_max_position_embeddings", default=0, minimum=0),
     )
-
-
-def read_windows(fields: Fields, layers: int, window: int | None, from_layer: int = 0) -> tuple[int | None, ...]:
-    """Each layer's window: by `layer_types` where the file has them, else `window` from layer `from_layer` on."""
-    names = fields.texts("layer_types", layers)
-    if names is None:
-        return tuple(window if index >= from_layer else None for index in range(layers))
-    for name in names:
-        if name not in ("full_attention", "sliding_attention"):
-            raise fields.bad("layer_types", f"kvcli does not know the layer type {name!r} in this family")
-        if name == "sliding_attention" and window is None:
-            raise fields.bad("layer_types", "it has sliding layers while sliding_window is off or absent")
-    return tuple(window if name == "sliding_attention" else None for name in names)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kvcli.dtypes import KvTypes
-from kvcli.model.layers import Attention
-from kvcli.plan.storage.policy import StoragePolicy
+from kvcli.dtypes import DType, KvTypes
+from kvcli.model.cache_records import CacheRecord
+from kvcli.plan.storage.policy import EngineOptions, StoragePolicy
 from kvcli.plan.workload import Workload
 
 
@@ -14,9 +14,10 @@ class Ideal(NamedTuple):
     name: str = "ideal"
     version: str = ""
 
-    def stored_bytes(self, attention: Attention, workload: Workload, kv: KvTypes) -> int:
-        return workload.batch_size * attention.token_bytes(kv) * attention.visible_tokens(workload.context_tokens)
+    def stored_bytes(self, record: CacheRecord, workload: Workload, kv: KvTypes, dtype: DType) -> int:
+        needed = record.needed_bytes(workload.context_tokens, kv)
+        return workload.batch_size * (needed + record.state_bytes(dtype, workload.encoder_tokens))
 
 
-def policy(cache: str) -> StoragePolicy:
+def policy(options: EngineOptions) -> StoragePolicy:
     return Ideal()

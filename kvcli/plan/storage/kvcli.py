@@ -9,13 +9,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kvcli import __version__
-from kvcli.dtypes import COMPUTE, KvTypes
-from kvcli.errors import BadInput
-from kvcli.model.layers import Attention
-from kvcli.plan.storage.policy import StoragePolicy
+from kvcli.dtypes import COMPUTE, DType, KvTypes
+from kvcli.errors import BadInput, NotModelled
+from kvcli.model.cache_records import Attention, CacheRecord
+from kvcli.plan.storage.policy import EngineOptions, StoragePolicy
 from kvcli.plan.workload import Workload
-
-CACHES = ("static", "dynamic", "none")
 
 
 class BuiltIn(NamedTuple):
@@ -23,19 +21,17 @@ class BuiltIn(NamedTuple):
     name: str = "kvcli"
     version: str = __version__
 
-    def stored_bytes(self, attention: Attention, workload: Workload, kv: KvTypes) -> int:
+    def stored_bytes(self, record: CacheRecord, workload: Workload, kv: KvTypes, dtype: DType) -> int:
+        if not isinstance(record, Attention) or record.kind not in ("full_attention", "sliding_attention"):
+            raise NotModelled(f"the built-in transformer has no {record.kind} layers", hint="use --engine ideal", code="not_runnable")
         if kv.key not in COMPUTE or kv.value != kv.key:
             raise BadInput(
                 f"the built-in transformer keeps K and V in one of fp32, fp16 and bf16, not in {kv.label}",
                 hint="leave --kv-dtype out, or use --engine ideal",
                 code="unsupported_kv_dtype",
             )
-        if self.cache == "none":
-            return 0
-        return workload.batch_size * attention.token_bytes(kv) * attention.visible_tokens(workload.context_tokens)
+        return 0 if self.cache == "none" else workload.batch_size * record.needed_bytes(workload.context_tokens, kv)
 
 
-def policy(cache: str) -> StoragePolicy:
-    if cache not in CACHES:
-        raise BadInput(f"--cache {cache[:40]!r} is not a kind of cache", hint="one of " + ", ".join(CACHES), code="unknown_cache")
-    return BuiltIn(cache)
+def policy(options: EngineOptions) -> StoragePolicy:
+    return BuiltIn(options.cache)

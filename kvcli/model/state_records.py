@@ -1,0 +1,93 @@
+"""Cache records that do not grow with the tokens: recurrent and convolution states, and cross-attention."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kvcli.dtypes import DType, KvTypes
+
+
+class Recurrent(NamedTuple):
+    """A state of fixed size: convolution columns, recurrent elements, and what else a mixer carries from token to token.
+
+    A convolution of kernel K needs its last K - 1 columns. `state_dtype` and `conv_dtype` None mean the model's dtype;
+    `plain_elements` are kept in the model's dtype. `transformers_columns` and `transformers_bytes` say where that library
+    keeps something else: its columns (-1: K), and extra bytes (counters, or negative for states outside its cache object).
+    """
+
+    kind: str
+    conv_channels: int = 0
+    conv_kernel: int = 0
+    state_elements: int = 0
+    state_dtype: DType | None = None
+    conv_dtype: DType | None = None
+    plain_elements: int = 0
+    transformers_columns: int = -1
+    transformers_bytes: int = 0
+
+    @property
+    def window_tokens(self) -> int | None:
+        return None
+
+    def needed_bytes(self, tokens: int, kv: KvTypes) -> int:
+        return 0
+
+    def bytes_with_columns(self, columns: int, dtype: DType) -> int:
+        conv = (self.conv_dtype or dtype).bytes_for(self.conv_channels * columns)
+        return conv + (self.state_dtype or dtype).bytes_for(self.state_elements) + dtype.bytes_for(self.plain_elements)
+
+    def state_bytes(self, dtype: DType, encoder_tokens: int) -> int:
+        return self.bytes_with_columns(max(0, self.conv_kernel - 1), dtype)
+
+    def read_bytes(self, tokens: int, kv: KvTypes) -> int:
+        return 0
+
+    def written_bytes(self, kv: KvTypes) -> int:
+        return 0
+
+    def step_flops(self, tokens: int, encoder_tokens: int) -> int:
+        """Decay, update and read-out of each state element, and the convolution."""
+        return 6 * self.state_elements + 2 * self.conv_channels * self.conv_kernel
+
+    def pass_flops(self, cached_tokens: int, new_tokens: int, encoder_tokens: int) -> int:
+        return new_tokens * self.step_flops(0, 0)
+
+
+class Cross(NamedTuple):
+    """Attention over an encoder's output: keys and values of `encoder_tokens`, constant while decoding.
+
+    `default_tokens` is what the encoder gives where nothing was said (Whisper pads every input to 1500 frames); 0: unknown.
+    """
+
+    num_attention_heads: int
+    num_key_value_heads: int
+    key_dim: int
+    value_dim: int
+    default_tokens: int = 0
+
+    @property
+    def kind(self) -> str:
+        return "cross_attention"
+
+    @property
+    def window_tokens(self) -> int | None:
+        return None
+
+    def needed_bytes(self, tokens: int, kv: KvTypes) -> int:
+        return 0
+
+    def state_bytes(self, dtype: DType, encoder_tokens: int) -> int:
+        tokens = encoder_tokens or self.default_tokens
+        return dtype.bytes_for(self.num_key_value_heads * (self.key_dim + self.value_dim) * tokens)
+
+    def read_bytes(self, tokens: int, kv: KvTypes) -> int:
+        return 0
+
+    def written_bytes(self, kv: KvTypes) -> int:
+        return 0
+
+    def step_flops(self, tokens: int, encoder_tokens: int) -> int:
+        return 2 * self.num_attention_heads * (self.key_dim + self.value_dim) * (encoder_tokens or self.default_tokens)
+
+    def pass_flops(self, cached_tokens: int, new_tokens: int, encoder_tokens: int) -> int:
+        return new_tokens * self.step_flops(0, encoder_tokens)

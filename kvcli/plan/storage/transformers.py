@@ -1,0 +1,69 @@
+"""The transformers library, release 5.23: what its cache object holds between steps.
+
+The dynamic cache keeps exactly n tokens, and in window and chunk layers one token fewer than is visible, since the next
+step brings its own; the static cache allocates what its longest sequence may need. Convolution states keep all K columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvcli.dtypes import DType, KvTypes
+from kvcli.model.cache_records import Attention, CacheRecord
+from kvcli.model.latent_records import Compressed, Latent
+from kvcli.model.state_records import Recurrent
+from kvcli.plan.storage.policy import EngineOptions, StoragePolicy
+from kvcli.plan.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Transformers:
+    """`static` is the preallocated cache of `context_tokens` tokens."""
+
+    static: bool = False
+    name: str = "transformers"
+    version: str = "5.23"
+
+    def stored_bytes(self, record: CacheRecord, workload: Workload, kv: KvTypes, dtype: DType) -> int:
+        return workload.batch_size * self._one(record, workload, kv, dtype)
+
+    def _one(self, record: CacheRecord, workload: Workload, kv: KvTypes, dtype: DType) -> int:
+        n = workload.context_tokens
+        if isinstance(record, Attention):
+            return self._attention(record, n, kv)
+        if isinstance(record, Latent):
+            index = record.index_bytes(kv) * n
+            if record.index_pool > 1 and index:  # of every token a key, a gate and a mark that it is no padding
+                index = kv.key.bytes_for(2 * record.index_dim + 1) * n
+            return record.row_bytes(kv) * self._kept(n, record.window_tokens) + index
+        if isinstance(record, Compressed):
+            return self._compressed(record, n, kv)
+        if isinstance(record, Recurrent):
+            columns = record.conv_kernel if record.transformers_columns < 0 else record.transformers_columns
+            return record.bytes_with_columns(columns, dtype) + record.transformers_bytes
+        return record.needed_bytes(n, kv) + record.state_bytes(dtype, workload.encoder_tokens)
+
+    def _attention(self, record: Attention, n: int, kv: KvTypes) -> int:
+        if not record.owns_cache or record.transformers_keeps == -2:
+            return 0
+        limit = record.chunk_tokens or record.window_tokens
+        kept = self._kept(n, limit)
+        if record.transformers_keeps >= 0:
+            # what it keeps between steps is one less than its window, which the static cache allocates whole
+            kept = self._kept(n, record.transformers_keeps + 1 if record.transformers_keeps else None)
+        beside = (record.index_bytes(kv) + record.transformers_token_bytes) * n
+        return record.token_bytes(kv, record.transformers_heads) * kept + beside
+
+    def _kept(self, n: int, limit: int | None) -> int:
+        if limit is None:
+            return n
+        return min(n, limit) if self.static else min(n, limit - 1)
+
+    def _compressed(self, record: Compressed, n: int, kv: KvTypes) -> int:
+        """Window layers keep K and V apart although they are equal; layers with entries keep one tensor for both."""
+        row = kv.key.bytes_for(record.dim) * self._kept(n, record.window_tokens)
+        return row * (1 if record.ratio else 2) + record.entry_bytes(kv) * record.entries(n) + record.open_bytes(n, kv)
+
+
+def policy(options: EngineOptions) -> StoragePolicy:
+    return Transformers(options.static)
