@@ -101,7 +101,7 @@ _ALIASES = {
     "float8_e5m2": "fp8",
 }
 
-FP32, FP16, BF16, FP8, INT8 = (PLAIN[name] for name in ("fp32", "fp16", "bf16", "fp8", "int8"))
+FP32, FP16, BF16 = (PLAIN[name] for name in ("fp32", "fp16", "bf16"))
 
 #: Types that hold floating-point numbers without scales: what a model can compute in.
 COMPUTE = (FP32, FP16, BF16)

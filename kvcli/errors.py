@@ -5,12 +5,20 @@
     ├── CannotRunHere  3   this machine cannot: device or extra missing, out of memory, no network
     └── NotModelled    4   an architecture or quantity that kvcli does not know
 
+Answers that are no failure have codes too: 0 yes, 1 no (EXIT_NO); and a process ends otherwise with 130 (Ctrl-C) or 141 (the
+reader of stdout has gone). No other codes exist.
+
 A message is one sentence that says what was read and what is wrong; a hint is what to type next.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+EXIT_NO = 1
+EXIT_INTERRUPTED = 130
+#: what a program killed by a closed pipe reports
+EXIT_CLOSED_PIPE = 141
 
 
 class KvcliError(Exception):

@@ -59,9 +59,3 @@ class Ledger:
 
     def __iter__(self) -> Iterator[Line]:
         return iter(self.lines)
-
-    def total(self, unit: Unit) -> Number:
-        return sum(line.amount for line in self.lines if line.unit is unit)
-
-    def find(self, item: str) -> Line | None:
-        return next((line for line in self.lines if line.item == item), None)

@@ -33,7 +33,7 @@ def parse_count(text: str, option: str) -> int:
             raise BadInput(f"{option} {text[:40]!r} is more than {MAX_COUNT:,}, the largest count kvcli takes", code="count_too_large")
     raise BadInput(
         f"{option} {text[:40]!r} is not a positive whole number",
-        hint=f"write for example {option} 32768, {option} 32k or {option} 1M",
+        hint=f"plain digits, or k and M for multiples of 1,024, as in {option} 128 or {option} 32k",
         code="bad_count",
     )
 
@@ -46,6 +46,14 @@ def parse_counts(text: str, option: str) -> list[int]:
         if len(values) > MAX_POINTS:
             raise _too_many(text, option)
     return list(dict.fromkeys(values))
+
+
+def check_points(count: int) -> None:
+    """Raises BadInput for a sweep of several options whose product is too large."""
+    if count > MAX_POINTS:
+        raise BadInput(
+            f"the sweep has {count:,} points, and {MAX_POINTS:,} are the most", hint="sweep fewer values", code="sweep_too_large"
+        )
 
 
 def _parse_range(part: str, option: str) -> list[int]:
@@ -102,18 +110,22 @@ def format_bandwidth(bytes_per_s: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """`5.763 ms`, `1.204 s`, `37.00 us`."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= size or unit == "us":
-            return f"{seconds / size:.4g} {unit}" if seconds < 1000 else f"{seconds:,.0f} s"
-    raise AssertionError("unreachable: the last unit always matches")
+    """`5.763 ms`, `1.204 s`, `37.00 us`: four digits, so that columns align."""
+    unit, size = next((pair for pair in (("s", 1.0), ("ms", 1e-3)) if seconds >= pair[1]), ("us", 1e-6))
+    return f"{four_digits(seconds / size)} {unit}"
+
+
+def four_digits(value: float) -> str:
+    """1.234, 12.34, 123.4, 1,234."""
+    digits = 3 if value < 10 else 2 if value < 100 else 1 if value < 1000 else 0
+    return f"{value:,.{digits}f}"
 
 
 def format_flops(amount: float) -> str:
     for unit, size in (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9), ("MFLOP", 1e6)):
         if amount >= size:
-            return f"{amount / size:.4g} {unit}"
-    return f"{amount:.4g} FLOP"
+            return f"{four_digits(amount / size)} {unit}"
+    return f"{amount:,.0f} FLOP"
 
 
 def format_tokens(count: int) -> str:

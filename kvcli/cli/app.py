@@ -6,6 +6,7 @@ Only the module of the invoked command is imported, and only its options are bui
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import sys
@@ -16,14 +17,10 @@ import typer
 from typer.core import TyperGroup
 
 from kvcli import __version__
-from kvcli.errors import CannotRunHere, KvcliError
+from kvcli.errors import EXIT_CLOSED_PIPE, EXIT_INTERRUPTED, CannotRunHere, KvcliError
 
 #: command -> module in this package, each with a one-command typer app named `app`
 COMMANDS = {"plan": "plan", "run": "run", "verify": "verify", "pull": "pull", "presets": "presets", "devices": "devices"}
-
-EXIT_INTERRUPTED = 130
-#: what a program killed by a closed pipe reports
-EXIT_CLOSED_PIPE = 141
 
 # typer vendors click from 0.26 on and depends on it before, so its exception base is found, not imported
 USAGE_ERROR: Any = next(cls for cls in typer.BadParameter.mro() if cls.__name__ == "ClickException")
@@ -62,16 +59,19 @@ class Commands(TyperGroup):
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise ClosedPipe from None
-            where = f" ({error.filename})" if error.filename else ""
-            code = "disk_full" if error.errno == errno.ENOSPC else "io_error"
-            raise CannotRunHere(f"{(error.strerror or str(error)).lower()}{where}", code=code) from None
+            raise _io_error(error) from None
+
+
+def _io_error(error: OSError) -> CannotRunHere:
+    where = f" ({str(error.filename)[:80]})" if error.filename else ""
+    code = "disk_full" if error.errno == errno.ENOSPC else "io_error"
+    return CannotRunHere(f"{(error.strerror or str(error)).lower()}{where}", code=code)
 
 
 program = typer.Typer(
     cls=Commands,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -90,10 +90,14 @@ def callback(
 
 
 def run(arguments: list[str]) -> int:
-    """Runs one command line and returns its exit code."""
+    """Runs one command line and returns its exit code. Without words it shows the help."""
+    arguments = arguments or ["--help"]
     try:
         result = typer.main.get_command(program).main(args=arguments, prog_name="kvcli", standalone_mode=False)
         return result if isinstance(result, int) else 0
+    except OSError as error:  # from help and version, which print while options are parsed
+        failure = _io_error(error)
+        return _fail(arguments, failure.code, failure.message, failure.hint, failure.exit_code)
     except KvcliError as error:
         return _fail(arguments, error.code, error.message, error.hint, error.exit_code)
     except USAGE_ERROR as error:
@@ -130,13 +134,21 @@ def _print_error(code: str, message: str, hint: str) -> None:
 
 def main() -> NoReturn:
     """The entry point of the `kvcli` script."""
+    sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115 - lives as long as the process
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    if sys.stdout is None:
+        print("kvcli: standard output is closed, so there is nowhere to answer", file=sys.stderr)
+        sys.exit(CannotRunHere.exit_code)
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+        if isinstance(stream, io.TextIOWrapper):
             # a terminal that cannot show a character shows its code instead of a traceback
             stream.reconfigure(errors="backslashreplace")
     code = run(sys.argv[1:])
     try:
         sys.stdout.flush()
-    except OSError:
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno != errno.EPIPE:
+            print(f"kvcli: {_io_error(error).message}", file=sys.stderr)
+        code = EXIT_CLOSED_PIPE if error.errno == errno.EPIPE else CannotRunHere.exit_code
     sys.exit(code)

@@ -13,7 +13,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=
 def devices(
     name: Annotated[str | None, typer.Argument(help="Show one part, by its id or the exact name its driver reports.")] = None,
 ) -> None:
-    """List the parts that --device takes, or show one with its sources."""
+    """List the parts that --device takes, or show one."""
     from kvcli.hardware.accelerators import find, table
     from kvcli.report.table import Column, print_terminal
     from kvcli.units import format_bandwidth, format_bytes, format_flops
@@ -28,7 +28,8 @@ def devices(
             ["driver name", part.driver_name or "unknown"],
             *memory,
             *usable,
-            ["bandwidth", format_bandwidth(part.bandwidth_bytes_per_s)],
+            ["nominal bandwidth", format_bandwidth(part.bandwidth_bytes_per_s)],
+            ["bound, used for floors", format_bandwidth(part.bandwidth_bound_bytes_per_s)],
             *([f"dense {unit} peak", f"{format_flops(rate)}/s"] for unit, rate in part.peak_flops if rate),
             ["last-level cache", format_bytes(part.last_level_cache_bytes) if part.last_level_cache_bytes else "unknown, taken as 0"],
             ["source", f"{part.source} (confidence {part.confidence})"],

@@ -15,9 +15,10 @@ from kvcli.model.spec import ModelSpec
 from kvcli.plan.document import plans_document
 from kvcli.plan.plan import Plan, build
 from kvcli.plan.request import PlanRequest
-from kvcli.plan.storage.policy import policy
+from kvcli.plan.storage.policy import EngineOptions, policy
+from kvcli.plan.weights import parse_weights
 from kvcli.plan.workload import Workload
-from kvcli.units import parse_count, parse_counts
+from kvcli.units import check_points, parse_count, parse_counts
 
 if TYPE_CHECKING:
     from kvcli.hardware.accelerators import Accelerator
@@ -36,40 +37,50 @@ def plan(
     kv_dtype: Annotated[str, typer.Option(metavar="T|K:V", help="Type of the cache: fp16, bf16, fp8, int8, q8_0, ...")] = "auto",
     weights: Annotated[str, typer.Option(metavar="T", help="Type of the weights (default: as in the file).")] = "auto",
     device: Annotated[list[str] | None, typer.Option(metavar="NAME|local", help="Part to hold it against; repeatable.")] = None,
-    engine: Annotated[str, typer.Option(metavar="NAME", help="Whose storage rule: ideal or kvcli.")] = "ideal",
+    engine: Annotated[str, typer.Option(metavar="NAME", help="Whose storage rule: ideal, transformers or kvcli.")] = "ideal",
     cache: Annotated[str, typer.Option(metavar="KIND", help="For --engine kvcli: static, dynamic or none.")] = "static",
+    static: Annotated[bool, typer.Option("--static", help="For --engine transformers: its preallocated cache.")] = False,
+    encoder_tokens: Annotated[str | None, typer.Option(metavar="TOKENS", help="Encoder output that cross-attention looks at.")] = None,
+    assume: Annotated[str | None, typer.Option(metavar="KIND", help="Plan an unknown model_type as plain attention: gqa.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print each equation with its numbers.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values on stdout.")] = False,
     as_md: Annotated[bool, typer.Option("--md", help="A Markdown table on stdout.")] = False,
 ) -> None:
-    """Predict bytes and the bandwidth floor of a model's KV cache.
+    """Predict a KV cache's bytes and its floors.
 
     Example: kvcli plan llama3-8b --ctx 32k --device h100-sxm5-80
     """
     if sum((explain, as_json, as_csv, as_md)) > 1:
         raise BadInput("--explain, --json, --csv and --md exclude each other", code="usage")
     human = not (as_json or as_csv or as_md)
-    specs = [resolve(model) for model in models]
+    if assume not in (None, "gqa"):
+        raise BadInput(f"--assume {assume!r} is not an assumption kvcli makes", hint="--assume gqa", code="usage")
+    specs = [resolve(model, assume) for model in models]
     parts, local = _devices(device, look=human)
+    prompt = 0 if prompt_tokens is None else parse_count(prompt_tokens, "--prompt-tokens")
+    encoder = 0 if encoder_tokens is None else parse_count(encoder_tokens, "--encoder-tokens")
+    batches = parse_counts(batch, "--batch")
+    contexts = {spec.name: _contexts(spec, ctx, human and not explain) for spec in specs}
+    check_points(sum(len(each) for each in contexts.values()) * len(batches) * len(parts))
     requests = [
         PlanRequest(
             spec=spec,
-            workload=Workload(context, sequences, parse_count(prompt_tokens, "--prompt-tokens") if prompt_tokens else 0),
-            engine=policy(engine, cache),
-            kv=None if kv_dtype == "auto" else dtypes.parse_kv(kv_dtype),
-            weights=None if weights == "auto" else dtypes.parse(weights, "--weights"),
+            workload=Workload(context, sequences, prompt, encoder),
+            engine=policy(engine, EngineOptions(cache, static)),
+            kv=None if kv_dtype.strip().lower() == "auto" else dtypes.parse_kv(kv_dtype),
+            weights=None if weights.strip().lower() == "auto" else parse_weights(weights),
             device=part,
         )
         for spec in specs
-        for context in _contexts(spec, ctx, human and not explain)
-        for sequences in parse_counts(batch, "--batch")
+        for context in contexts[spec.name]
+        for sequences in batches
         for part in parts
     ]
     plans = [build(request) for request in requests]
     if as_json:
-        json.dump(plans_document(plans), sys.stdout, separators=(",", ":"), allow_nan=False)
-        sys.stdout.write("\n")
+        # one string first, so that an interrupt cannot leave half a document
+        print(json.dumps(plans_document(plans), separators=(",", ":"), allow_nan=False))
     else:
         _print_human(plans, explain, as_csv, as_md, local)
 
@@ -122,5 +133,7 @@ def _print_human(plans: list[Plan], explain: bool, as_csv: bool, as_md: bool, lo
     else:
         plan_table.print_terminal(plans)
     notices = [notice for plan in plans for notice in plan.notices] + local
-    for message in dict.fromkeys(notice.message for notice in notices):
-        print(f"note: {message}", file=sys.stderr)
+    for code in dict.fromkeys(notice.code for notice in notices):
+        messages = list(dict.fromkeys(notice.message for notice in notices if notice.code == code))
+        more = f" (and {len(messages) - 1} more notes of this kind)" if len(messages) > 1 else ""
+        print(f"note: {messages[0]}{more}", file=sys.stderr)

@@ -14,7 +14,10 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=
 
 @app.command()
 def pull(model: Annotated[str, typer.Argument(help="Preset whose weights to fetch.")] = DEFAULT_MODEL) -> None:
-    """Fetch a model's weights into the cache folder (KVCLI_HOME), checked by SHA-256."""
+    """Fetch a model's weights, checked by SHA-256.
+
+    They go into the cache folder: KVCLI_HOME, or else the platform's.
+    """
     preset = presets.find(model)
     if preset is None:
         raise presets.unknown(model)

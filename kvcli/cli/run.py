@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kvcli.cli.weights import DEFAULT_MODEL, ensure_weights, require_run_extra
-from kvcli.errors import BadInput
+from kvcli.errors import EXIT_INTERRUPTED, EXIT_NO, BadInput
 from kvcli.model import presets
 from kvcli.model.cut import cut_layers
-from kvcli.model.resolve import is_path, resolve
+from kvcli.model.resolve import expand, is_path, resolve
 from kvcli.units import parse_counts
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ def run(
     offline: Annotated[bool, typer.Option("--offline", help="Never fetch weights.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON record on stdout instead of the text.")] = False,
 ) -> None:
-    """Generate text with the built-in cached transformer, then show measured time against its floor.
+    """Generate text and hold its time against the floor.
+
+    The text comes from the built-in cached transformer and goes to stdout, the numbers to stderr.
 
     Example: kvcli run --prompt "What is gravity?"
     """
@@ -60,6 +62,8 @@ def run(
     from kvcli.runtime.sampling import SamplingOptions
 
     options = SamplingOptions(temperature, top_k, top_p, min_p, repetition_penalty, seed)
+    if not temperature and (top_k or top_p != 1 or min_p):
+        print("note: --top-k, --top-p and --min-p do nothing at temperature 0, which takes the likeliest token", file=sys.stderr)
     if compare and temperature:
         raise BadInput("--compare needs greedy choices, so that tokens can be compared", hint="leave --temperature out", code="usage")
     torch_device = pick_device(device)
@@ -86,18 +90,22 @@ def _prompt_text(prompt: str | None) -> str:
         if prompt == "-":
             return sys.stdin.buffer.read().decode()
         if prompt.startswith("@"):
-            return Path(prompt[1:]).expanduser().read_bytes().decode()
+            return expand(prompt[1:]).read_bytes().decode()
     except UnicodeDecodeError:
         raise BadInput("the prompt is not UTF-8 text", code="bad_prompt") from None
     except OSError as error:
         raise BadInput(f"the prompt file {prompt[1:]} cannot be read: {(error.strerror or '').lower()}", code="bad_prompt") from None
+    try:
+        prompt.encode()
+    except UnicodeEncodeError:  # bytes of the command line that are not UTF-8
+        raise BadInput("the prompt is not UTF-8 text", code="bad_prompt") from None
     return prompt
 
 
 def _kinds(compare: str | None, cache: str, lengths: list[int]) -> list[str]:
-    from kvcli.plan.storage.kvcli import CACHES
+    from kvcli.plan.storage.policy import CACHES
 
-    kinds = compare.split(",") if compare is not None else [cache]
+    kinds = [kind.strip() for kind in compare.split(",")] if compare is not None else [cache]
     for kind in kinds:
         if kind not in CACHES:
             raise BadInput(f"{kind[:40]!r} is not a kind of cache", hint="one of " + ", ".join(CACHES), code="unknown_cache")
@@ -129,7 +137,7 @@ def _spec_and_header(model: str, random: bool, offline: bool) -> tuple[ModelSpec
     from kvcli.model.gguf_config import spec_from_header
 
     if is_path(model):
-        path = Path(model).expanduser()
+        path = expand(model)
         if path.suffix.lower() == ".gguf":
             header = read_header(path)
             # records keep the file's name, never the path, which may name a person
@@ -188,7 +196,7 @@ def _generate(runner: Runner, source: Source, options: SamplingOptions, ids: lis
         sys.stdout.flush()
         print_run(record)
     if record.error is not None:
-        raise typer.Exit(130)
+        raise typer.Exit(EXIT_INTERRUPTED)
 
 
 def _compare(runners: list[Runner], options: SamplingOptions, ids: list[int], lengths: list[int], as_json: bool) -> None:
@@ -205,6 +213,6 @@ def _compare(runners: list[Runner], options: SamplingOptions, ids: list[int], le
     else:
         print_comparison(results, agreed)
     if any(record.error for record in records):
-        raise typer.Exit(130)
+        raise typer.Exit(EXIT_INTERRUPTED)
     if not all(agreement.holds for agreement in agreed):
-        raise typer.Exit(1)
+        raise typer.Exit(EXIT_NO)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from kvcli.cli.weights import DEFAULT_MODEL, require_run_extra
+from kvcli.errors import EXIT_NO
 from kvcli.model.cut import cut_layers
 from kvcli.model.resolve import resolve
 from kvcli.units import parse_counts
@@ -25,7 +26,9 @@ def verify(
     device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or cuda:1.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
-    """Prove the plan on this machine: cache growth to the byte, cached logits against a full pass, RoPE properties.
+    """Prove the plan on this machine.
+
+    Cache growth to the byte, cached logits against a full pass, and the properties of rotary positions.
 
     Example: kvcli verify llama3.2-1b --ctx 1024,2048,4096
     """
@@ -35,19 +38,23 @@ def verify(
         spec = cut_layers(spec, layers)
     require_run_extra()
     from kvcli.measure.devices import pick_device, pick_dtype
-    from kvcli.report.verify_table import amount, print_verification
+    from kvcli.report.verify_table import header, line
+    from kvcli.verify.checks import Check
     from kvcli.verify.verify import failure, verify_model
 
     torch_device = pick_device(device)
-    answer = verify_model(spec, contexts, torch_device, pick_dtype(dtype, torch_device))
+
+    def show(check: Check) -> None:
+        print(line(check.name, check.predicted, check.observed, check.tolerance, check.unit, check.matches), flush=True)
+
+    if not as_json:
+        print(header(f"{spec.name} on {torch_device}, random {dtype} weights"), flush=True)
+    answer = verify_model(spec, contexts, torch_device, pick_dtype(dtype, torch_device), None if as_json else show)
     if as_json:
         print(json.dumps(answer.document(), separators=(",", ":"), allow_nan=False))
-    else:
-        rows = [
-            (c.name, amount(c.predicted, c.unit), amount(c.observed, c.unit), amount(c.tolerance, c.unit), c.matches) for c in answer.checks
-        ]
-        print_verification(f"{spec.name} on {torch_device}, random {dtype} weights", rows, [(s.name, s.reason) for s in answer.skipped])
+    for skipped in () if as_json else answer.skipped:
+        print(f"skipped {skipped.name}: {skipped.reason}")
     problem = failure(answer)
     if problem is not None:
-        print(f"kvcli: {problem.message}", file=sys.stderr)
-        raise typer.Exit(1)
+        print(f"kvcli: {problem}", file=sys.stderr)
+        raise typer.Exit(EXIT_NO)

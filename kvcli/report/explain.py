@@ -11,9 +11,12 @@ from kvcli.units import exact_bytes, format_bytes, format_flops, format_seconds
 #: equation name -> how it reads
 EQUATIONS = {
     "attention_cache": (
-        "{layers} layers x {visible_tokens:,} visible tokens x {batch_size} x {bytes_per_token_and_layer:,} B,"
+        "{layers} layers x {visible_tokens:,} visible tokens x {batch_size} sequences x {bytes_per_token_and_layer:,} B,"
         " where {bytes_per_token_and_layer:,} B = {num_key_value_heads} KV heads x"
         " ({key_dim} x {key_bits:g} + {value_dim} x {value_bits:g}) bits / 8"
+    ),
+    "record_cache": (
+        "{layers} layers x {batch_size} x ({needed_bytes_of_one:,} B for {context_tokens:,} tokens + {state_bytes_of_one:,} B of state)"
     ),
     "weights": "({matrix_parameters:,} x {bits_each:g} bits + {other_parameters:,} x {other_bits_each:g} bits) / 8",
     "weights_read": (
@@ -21,13 +24,14 @@ EQUATIONS = {
         " tables that are looked up by row are left out"
     ),
     "tensors_of_file": "the tensors of the file, from its header",
-    "decode_flops": "{batch_size} x (2 x ({block_matrices:,} + {head_matrix:,} of the head) + {attention_flops:,} of attention)",
+    "decode_flops": "{batch_size} x (2 x ({active_matrices:,} + {head_matrix:,} of the head) + {attention_flops:,} of attention)",
     "prefill_flops": (
-        "{batch_size} x (2 x ({tokens:,} x {block_matrices:,} + {head_matrix:,} of the head) + {attention_flops:,} of attention"
+        "{batch_size} x (2 x ({tokens:,} x {active_matrices:,} + {head_matrix:,} of the head) + {attention_flops:,} of attention"
         " - {spared_flops:,} that the last layer need not compute for all but the last token)"
     ),
+    "cache_read": "{read_bytes:,} B of the {needed_bytes:,} B kept, and {state_bytes:,} B of state",
     "bytes_over_bandwidth": "{bytes:,} B / {bytes_per_s:,.0f} B/s",
-    "last_level_cache": "what stays in the last-level cache, {bytes:,} B",
+    "last_level_cache": "taken off: what may stay in the last-level cache, {bytes:,} B",
     "flops_over_peak": "{flops:,} FLOP / {flops_per_s:,.0f} FLOP/s",
     "larger_of": "the larger of {bandwidth_s:.6g} s and {compute_s:.6g} s, since memory and arithmetic overlap",
 }
@@ -40,9 +44,13 @@ def equation(formula: Formula) -> str:
     return EQUATIONS[formula.name].format(**dict(formula.terms))
 
 
+def _bytes(value: int) -> str:
+    return f"{format_bytes(value)} = {exact_bytes(value)}"
+
+
 def amount(line: Line) -> str:
     if line.unit is Unit.BYTES:
-        return f"{format_bytes(int(line.amount))} = {exact_bytes(int(line.amount))}"
+        return _bytes(int(line.amount))
     if line.unit is Unit.FLOPS:
         return f"{format_flops(line.amount)} = {line.amount:,} FLOP"
     return f"{format_seconds(line.amount)} = {line.amount:.9f} s"
@@ -53,7 +61,7 @@ def lines(plan: Plan) -> list[tuple[str, str, str, str]]:
     rows = []
     for row in plan.cache.rows:
         name = f"{row.kind} x {row.count}"
-        rows.append((name, f"{format_bytes(row.needed_bytes)} = {exact_bytes(row.needed_bytes)}", equation(row.formula), "formula"))
+        rows.append((name, _bytes(row.needed_bytes + row.state_bytes), equation(row.formula), "formula"))
     ledger = [
         cache_line(plan.cache, "kv_cache", plan.cache.stored_bytes),
         weights_line(plan.spec, plan.weights, "weights"),
@@ -62,6 +70,12 @@ def lines(plan: Plan) -> list[tuple[str, str, str, str]]:
         ledger += plan.latency.ledger.lines
     else:
         ledger.append(weights_line(plan.spec, plan.weights, "weights_read"))
+    if plan.memory:
+        memory = plan.memory
+        total = f"{plan.weights.resident_bytes:,} + {plan.cache.stored_bytes:,}"
+        rows.append(("total", _bytes(memory.total_bytes), total, "weights + kv_cache"))
+        rows.append(("usable", _bytes(memory.usable_bytes), memory.usable_basis, plan.device.id if plan.device else ""))
+        rows.append(("headroom", _bytes(memory.headroom_bytes), f"{memory.usable_bytes:,} - {memory.total_bytes:,}", "usable - total"))
     for line in ledger:
         basis = line.basis.value + (f" ({line.source})" if line.source else "")
         rows.append((line.item, amount(line), equation(line.formula), basis))
@@ -73,3 +87,5 @@ def print_equations(plans: Sequence[Plan]) -> None:
         print(f"{plan.spec.name}: {plan.workload.batch_size:,} x {plan.workload.context_tokens:,} tokens, {plan.cache.kv.label} cache")
         for item, value, text, basis in lines(plan):
             print(f"  {item}\n      {value}\n      = {text}\n      from {basis}")
+        if plan.latency is None:
+            print("  floors need a --device")

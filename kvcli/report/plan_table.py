@@ -9,9 +9,19 @@ from kvcli.hardware.accelerators import find
 from kvcli.ledger import Line
 from kvcli.plan.floors import Latency, latency
 from kvcli.plan.plan import Plan, cache_line, weights_line
+from kvcli.plan.weights import expected_read_bytes
 from kvcli.report import table
 from kvcli.report.table import Column
-from kvcli.units import exact_bytes, format_bandwidth, format_bytes, format_flops, format_parameters, format_seconds, format_tokens
+from kvcli.units import (
+    exact_bytes,
+    format_bandwidth,
+    format_bytes,
+    format_flops,
+    format_parameters,
+    format_seconds,
+    format_tokens,
+    four_digits,
+)
 
 #: Parts that many people have or rent, for a plan without a device.
 WELL_KNOWN = ("rtx4090", "rtx5090", "l4", "l40s", "a100-sxm4-80", "h100-sxm5-80", "h200-sxm", "b200", "mi300x")
@@ -44,10 +54,12 @@ CSV_COLUMNS: tuple[tuple[str, Callable[[Plan], object]], ...] = (
 #: title, cell, and whether the column stands even where all rows agree
 COLUMNS: tuple[tuple[Column, Callable[[Plan], str], bool], ...] = (
     (Column("model", right=False), lambda plan: plan.spec.name, False),
-    (Column("context"), lambda plan: format_tokens(plan.workload.context_tokens), True),
+    (Column("context"), lambda plan: f"{plan.workload.context_tokens:,}", True),
     (Column("batch"), lambda plan: str(plan.workload.batch_size), False),
     (Column("device", right=False), lambda plan: plan.device.id if plan.device else "", False),
-    (Column("cache needed"), lambda plan: format_bytes(plan.cache.needed_bytes), True),
+    (Column("cache type", right=False), lambda plan: plan.cache.kv.label, False),
+    (Column("weights", right=False), lambda plan: plan.weights.dtype, False),
+    (Column("cache needed"), lambda plan: format_bytes(plan.cache.needed_bytes + plan.cache.state_bytes), True),
     (Column("stored"), lambda plan: "" if plan.cache.engine == "ideal" else format_bytes(plan.cache.stored_bytes), True),
     (Column("with weights"), lambda plan: format_bytes(plan.total_bytes), True),
     (Column("fits"), lambda plan: "" if plan.memory is None else _yes_no(plan.memory.fits), True),
@@ -63,7 +75,7 @@ def _yes_no(value: bool) -> str:
 
 def _rate(times: Latency, batch: int) -> str:
     seconds = times.decode.seconds
-    return f"{batch / seconds:,.4g}" if seconds else "unbounded"
+    return four_digits(batch / seconds) if seconds else "unbounded"
 
 
 def print_csv(plans: Sequence[Plan]) -> None:
@@ -72,16 +84,27 @@ def print_csv(plans: Sequence[Plan]) -> None:
 
 
 def print_markdown(plans: Sequence[Plan]) -> None:
-    print(table.markdown(*_columns(plans)))
+    print(f"{_common(plans)}\n\n{table.markdown(*_columns(plans))}")
+
+
+def _common(plans: Sequence[Plan]) -> str:
+    """What all rows share, in words: it has no column."""
+    facts = (
+        {plan.spec.name for plan in plans},
+        {f"{plan.workload.batch_size:,} sequence{'s' if plan.workload.batch_size > 1 else ''}" for plan in plans},
+        {f"{plan.cache.kv.label} cache" for plan in plans},
+        {f"{plan.weights.dtype} weights" for plan in plans},
+        {f"stored by {plan.cache.engine} {plan.cache.engine_version}".strip() for plan in plans},
+        {f"on {plan.device.id}" if plan.device else "" for plan in plans},
+    )
+    return ", ".join(next(iter(fact)) for fact in facts if len(fact) == 1 and fact != {""})
 
 
 def print_terminal(plans: Sequence[Plan]) -> None:
     if len(plans) == 1:
         _print_one(plans[0])
         return
-    same = {plan.spec.name for plan in plans}
-    title = f"{plans[0].spec.name}: " if len(same) == 1 else ""
-    table.print_terminal(*_columns(plans), title=f"{title}{plans[0].cache.kv.label} cache, {plans[0].weights.dtype} weights")
+    table.print_terminal(*_columns(plans), title=_common(plans))
 
 
 def _columns(plans: Sequence[Plan]) -> tuple[list[Column], list[list[str]]]:
@@ -96,17 +119,20 @@ def _columns(plans: Sequence[Plan]) -> tuple[list[Column], list[list[str]]]:
 
 def _print_one(plan: Plan) -> None:
     spec, cache, weights, work = plan.spec, plan.cache, plan.weights, plan.workload
+    expected = expected_read_bytes(spec, weights, work.batch_size)
     sequences = "1 sequence" if work.batch_size == 1 else f"{work.batch_size:,} sequences"
     parameters = f"{format_parameters(spec.parameters)} parameters"
     title = f"{spec.name}: {parameters}, {sequences} of {format_tokens(work.context_tokens)} tokens, {cache.kv.label} cache"
     stored = f"stored by {cache.engine}" + (f" {cache.engine_version}" if cache.engine_version else "")
     rows = [
-        ("KV cache, newest token", cache.bytes_per_token),
+        ("KV cache, newest token of one", cache.bytes_per_token),
         ("  needed", cache.needed_bytes),
+        *([("  constant state", cache.state_bytes)] if cache.state_bytes else []),
         (f"  {stored}", cache.stored_bytes),
         ("  read by each step", cache.read_bytes_per_step),
         (f"weights ({weights.dtype}), in memory", weights.resident_bytes),
-        ("  read by each step", weights.read_bytes_per_step),
+        ("  read by each step" if expected is None else "  read by each step, at least", weights.read_bytes_per_step),
+        *([("  estimate with even routing", expected)] if expected is not None and work.batch_size > 1 else []),
         ("total: weights + stored cache", plan.total_bytes),
     ]
     if plan.memory:
@@ -126,7 +152,7 @@ def _print_floors(plan: Plan, times: Latency) -> None:
         return
     peak = device.peak(*plan.weights.multiply_units)
     batch = plan.workload.batch_size
-    ridge = f"ridge {times.ridge:.4g} FLOP/B" if times.ridge else "ridge unknown"
+    ridge = f"ridge {four_digits(times.ridge)} FLOP/B" if times.ridge else "ridge unknown"
     rows = [
         [
             "decode step",
@@ -136,7 +162,7 @@ def _print_floors(plan: Plan, times: Latency) -> None:
         ["prefill", format_seconds(times.prefill.seconds), f"{plan.workload.prefill_tokens:,} tokens each; {times.prefill.bound} binds"],
         [
             "decode intensity",
-            f"{times.arithmetic_intensity:.4g} FLOP/B",
+            f"{four_digits(times.arithmetic_intensity)} FLOP/B",
             ridge,
         ],
     ]
@@ -157,13 +183,13 @@ def _print_well_known(plan: Plan) -> None:
         rows.append(
             [
                 part.id,
-                format_bandwidth(part.bandwidth_bound_bytes_per_s),
+                format_bytes(part.usable_bytes) if part.usable_bytes is not None else "any",
                 fits,
                 format_seconds(times.decode.seconds),
                 _rate(times, plan.workload.batch_size),
                 format_seconds(times.prefill.seconds),
             ]
         )
-    titles = ("device", "bandwidth", "fits", "decode floor", "tokens/s max", "prefill floor")
+    titles = ("device", "usable", "fits", "decode floor", "tokens/s max", "prefill floor")
     columns = [Column(title, right=title not in ("device", "fits")) for title in titles]
-    table.print_terminal(columns, rows, title="floors: times that no correct execution beats")
+    table.print_terminal(columns, rows, title="floors: times that no correct execution beats; fits: weights and cache alone")

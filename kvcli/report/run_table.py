@@ -30,14 +30,16 @@ def print_run(record: Record) -> None:
     if record.measured_over_reference is not None and record.reference is not None and record.tpot_s is not None:
         seconds = format_seconds(record.tpot_s / record.measured_over_reference)
         rate = format_bandwidth(record.reference["bytes_per_s"])
-        what = f"measured / reference {record.measured_over_reference:.2f}; {rate} read by {record.reference['kernel']}, measured here"
+        what = f"measured / reference {record.measured_over_reference:.2f}; {rate} measured"
         rows.append(["reference", seconds, what])
+    planned = record.plan["weights"]["resident_bytes"], record.plan["kv_cache"]["stored_bytes"]
+    rows.append(["planned memory", format_bytes(sum(planned)), f"weights {format_bytes(planned[0])} + cache {format_bytes(planned[1])}"])
     peak = record.memory.get("allocated_bytes") or record.memory.get("device_bytes")
     if peak:
-        where = "allocated on the device" if record.memory.get("allocated_bytes") else "resident set of the process"
+        where = "allocated on the device" if record.memory.get("allocated_bytes") else "resident set of the process, torch included"
         rows.append(["peak memory", format_bytes(peak), where])
     environment = record.environment
-    title = f"{record.plan['model']['name']}, {record.weights} weights in {record.plan['weights']['dtype']} on {environment['device']}"
+    title = f"{record.plan['model']['name']}, weights {record.weights} in {record.plan['weights']['dtype']} on {environment['device']}"
     title += f", {environment['threads']} threads" if environment["device_type"] == "cpu" else ""
     columns = [Column("", right=False), Column(""), Column("", right=False)]
     table.print_terminal(columns, rows, title=title, file=sys.stderr)
@@ -54,6 +56,7 @@ def print_comparison(results: Sequence[Compared], agreed: Sequence[Agreement]) -
     against = f"{results[0].cache} / this" if results else ""
     columns = [Column("new tokens"), Column("cache", right=False), Column("total time"), Column(against), Column("positions computed")]
     table.print_terminal(columns, lines)
+    print("one run each: times and ratios move with the load of the machine")
     for agreement in agreed:
         one, other = agreement.caches
         tokens = "same tokens" if agreement.same_tokens else "DIFFERENT tokens"

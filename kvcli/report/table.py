@@ -23,14 +23,29 @@ def print_terminal(columns: Sequence[Column], rows: Iterable[Sequence[str]], tit
     from rich.text import Text
 
     table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, show_header=any(column.title for column in columns))
-    for column in columns:
-        table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
-    for row in rows:
+    cells = [list(row) for row in rows]
+    widths = [_least_width(column, [row[index] for row in cells]) for index, column in enumerate(columns)]
+    for column, width in zip(columns, widths, strict=True):
+        table.add_column(column.title, justify="right" if column.right else "left", min_width=width, overflow="fold")
+    for row in cells:
         table.add_row(*(Text(cell) for cell in row))
     console = Console(file=file or sys.stdout, highlight=False)
+    # a table that needs more room than there is takes it
+    console.width = max(console.width, sum(widths) + GAP * (len(columns) - 1))
     if title:
         console.print(Text(title, style="bold"))
     console.print(table)
+
+
+#: Blanks between columns, and the longest text that is kept on one line.
+GAP = 3
+LONGEST_NAME = 24
+
+
+def _least_width(column: Column, cells: Sequence[str]) -> int:
+    """Numbers and names are never cut or split; sentences are folded."""
+    longest = max([len(column.title), *map(len, cells)])
+    return longest if column.right or longest <= LONGEST_NAME else 0
 
 
 def markdown(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> str:

@@ -1,24 +1,17 @@
-"""A verification for people: predicted beside observed, line by line."""
+"""A verification for people: predicted beside observed, each line as it is done."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 
-from kvcli.report import table
-from kvcli.report.table import Column
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+def header(title: str) -> str:
+    return f"{title}\n{_row('check', 'predicted', 'observed', 'tolerance')}"
 
 
-def print_verification(title: str, checks: Sequence[tuple[str, str, str, str, bool]], skipped: Sequence[tuple[str, str]]) -> None:
-    """`checks` are (name, predicted, observed, tolerance, matches) as text, `skipped` (name, reason)."""
-    columns = [Column("check", right=False), Column("predicted"), Column("observed"), Column("tolerance"), Column("", right=False)]
-    rows = [[*texts, "ok" if matches else "DIFFERS"] for *texts, matches in checks]
-    table.print_terminal(columns, rows, title=title)
-    for name, reason in skipped:
-        print(f"skipped {name}: {reason}")
+def line(name: str, predicted: float, observed: float, tolerance: float, unit: str, matches: bool) -> str:
+    """One check. Bytes are whole numbers with their unit; other amounts are bare."""
+    amounts = (f"{value:,} {unit}" if isinstance(value, int) else f"{value:.2g}" for value in (predicted, observed, tolerance))
+    return f"{_row(name, *amounts)}  {'ok' if matches else 'DIFFERS'}"
 
 
-def amount(value: float, unit: str) -> str:
-    return f"{value:,} {unit}" if isinstance(value, int) else f"{value:.2g}"
+def _row(name: str, predicted: str, observed: str, tolerance: str) -> str:
+    return f"{name:<32}{predicted:>16}{observed:>16}{tolerance:>11}"

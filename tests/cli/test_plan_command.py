@@ -104,6 +104,7 @@ def test_without_a_context(kvcli):
     assert json.loads(kvcli("plan", "llama3-8b", "--json").out)["workload"]["context_tokens"] == 8192
     human = kvcli("plan", "llama3-8b")
     assert [line.split()[0] for line in human.out.splitlines() if "GiB" in line] == ["1,024", "2,048", "4,096", "8,192"]
+    assert "bf16 cache, bf16 weights" in human.out
 
 
 def test_the_human_view_reads_at_80_columns_without_colour(kvcli):
@@ -121,7 +122,7 @@ def test_the_human_view_reads_at_80_columns_without_colour(kvcli):
 
 def test_explain_shows_every_equation_with_its_numbers(kvcli):
     out = kvcli("plan", "llama3-8b", "--ctx", "32k", "--device", "h100-sxm5-80", "--explain").out
-    assert "32 layers x 32,768 visible tokens x 1 x 4,096 B, where 4,096 B = 8 KV heads x (128 x 16 + 128 x 16) bits / 8" in out
+    assert "32 layers x 32,768 visible tokens x 1 sequences x 4,096 B, where 4,096 B = 8 KV heads x (128 x 16 + 128 x 16) bits / 8" in out
     assert "19,304,816,640 B / 3,350,000,000,000 B/s" in out
     assert "0.005762632 s" in out
 
@@ -146,8 +147,9 @@ def test_csv_and_markdown(kvcli):
     assert [int(row["needed_bytes"]) for row in rows] == [2**29, 2**30, 2**31, 2**32]
     assert rows[0]["decode_step_floor_s"] == ""
     markdown = kvcli("plan", "llama3-8b", "--ctx", "4k..32k*2", "--md").out.splitlines()
-    assert markdown[0].startswith("| context | cache needed |")
-    assert len(markdown) == 6
+    assert markdown[0] == "llama3-8b, 1 sequence, bf16 cache, bf16 weights, stored by ideal"
+    assert markdown[2].startswith("| context | cache needed |")
+    assert len(markdown) == 8
 
 
 @pytest.mark.parametrize(
@@ -165,6 +167,16 @@ def test_csv_and_markdown(kvcli):
         (["llama3-8b", "--engine", "kvcli", "--cache", "ring"], 2, "ring"),
         (["llama3-8b", "--engine", "kvcli", "--kv-dtype", "int8"], 2, "int8"),
         (["llama3-8b", "--csv", "--md"], 2, "exclude"),
+        (["llama3-8b", "--cache", "bogus"], 2, "bogus"),
+        (["llama3-8b", "--ctx", "1k", "--prompt-tokens", "64k"], 2, "65,536"),
+        (["llama3-8b", "--prompt-tokens", ""], 2, "--prompt-tokens"),
+        (["llama3-8b", "--ctx", "1..20000", "--batch", "1..20000"], 2, "400,000,000"),
+        (["llama3-8b", "--weights", "q4_k_m"], 4, "q4_k_m"),
+        (["llama3-8b", "--assume", "mla"], 2, "mla"),
+        (["x" * 300], 2, "300 characters"),
+        (["/" + "x" * 300], 2, "cannot be a path"),
+        (["~nobody-of-that-name/x.json"], 2, "cannot be a path"),
+        (["a\udcff"], 2, "no model"),
         (["llama3-8b", "--nope"], 2, "--nope"),
         ([], 2, "MODEL"),
         (["./nowhere/config.json"], 2, "does not exist"),
@@ -243,7 +255,8 @@ def test_help_and_version(kvcli):
         assert "Usage: kvcli" in answer.out
     assert kvcli("--version").out.startswith("kvcli ")
     assert kvcli("nope").code == 2
-    assert kvcli().code == 2
+    assert kvcli().code == 0
+    assert "Usage: kvcli" in kvcli().out
 
 
 def test_listing_models_and_parts(kvcli):
@@ -268,3 +281,82 @@ def test_a_thousand_plans_take_at_most_a_second():
         finally:
             sys.stdout = stdout
     assert time.process_time() - before <= 1.0
+
+
+def test_a_table_says_what_differs_and_what_is_common(kvcli, tmp_path):
+    other = tmp_path / "config.json"
+    other.write_text(json.dumps({"model_type": "gpt2", "dtype": "float32"}))
+    out = kvcli("plan", "llama3-8b", str(other), "--ctx", "1k").out
+    assert "fp32" in out
+    assert "bf16" in out
+    assert "bf16 cache, bf16 weights" not in out  # never a title that holds for some rows only
+    wide = kvcli("plan", "llama3-8b", "gpt2", "--ctx", "4k,32k", "--batch", "1,16", "--device", "l4", "--device", "b200").out
+    rows = [line for line in wide.splitlines() if " l4 " in line or " b200 " in line]
+    assert len(rows) == 16
+    assert all(("iB" in row and " ms" in row) or " us" in row or " s" in row for row in rows)
+    assert kvcli("plan", "llama3-8b", "--ctx", "1k", env={"COLUMNS": "0"}).out.count("GiB") >= 5
+
+
+def test_files_that_never_end_are_refused(kvcli, tmp_path):
+    import os
+
+    os.mkfifo(tmp_path / "fifo.json")
+    (tmp_path / "zero.json").symlink_to("/dev/zero")
+    for name in ("fifo.json", "zero.json"):
+        answer = kvcli("plan", str(tmp_path / name), timeout=20)
+        assert answer.code == 2
+        assert "not a regular file" in answer.err
+
+
+def test_closed_streams():
+    for tail, code in ((">&-", 3), ("<&-", 0), ("2>&-", 0)):
+        line = f"{sys.executable} -m kvcli plan llama3-8b --ctx 1k --json {tail}"
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+        assert done.returncode == code, tail
+        assert "Traceback" not in done.stderr
+        if code == 0:
+            json.loads(done.stdout)
+    failing = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m kvcli plan nope --json 2>&-"], capture_output=True, text=True, check=False
+    )
+    assert failing.returncode == 2
+    assert json.loads(failing.stdout)["error"]["code"] == "unknown_model"
+    full = subprocess.run(["bash", "-c", f"{sys.executable} -m kvcli --help > /dev/full"], capture_output=True, text=True, check=False)
+    assert full.returncode == 3
+    assert "Traceback" not in full.stderr
+
+
+def test_an_assumed_model_is_labelled(kvcli, tmp_path):
+    path = tmp_path / "config.json"
+    plain = {"model_type": "brand_new", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 100}
+    path.write_text(json.dumps({**plain, "num_key_value_heads": 2, "dtype": "bfloat16"}))
+    answer = kvcli("plan", str(path), "--assume", "gqa", "--ctx", "100", "--json")
+    document = json.loads(answer.out)
+    assert document["kv_cache"]["needed_bytes"] == 2 * 2 * 2 * 16 * 100 * 2
+    assert document["model"]["name"].endswith("(assumed gqa)")
+    assert document["model"]["source"].endswith("assumed gqa")
+    assert "assumed_gqa" in [warning["code"] for warning in document["warnings"]]
+    assert "assumed gqa" in kvcli("plan", str(path), "--assume", "gqa", "--ctx", "100").out
+    # a known type is read as what it is
+    assert "assumed" not in kvcli("plan", "llama3-8b", "--assume", "gqa", "--ctx", "1k").out
+
+
+def test_a_quantised_file_is_labelled(kvcli, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "gpt2", "dtype": "float16", "quantization_config": {"quant_method": "fp8"}}))
+    document = json.loads(kvcli("plan", str(path), "--ctx", "10", "--json").out)
+    assert [warning["code"] for warning in document["warnings"]] == ["quantized_weights"]
+
+
+def test_showing_a_preset(kvcli):
+    answer = kvcli("presets", "show", "mistral-7b-v0.1")
+    assert answer.code == 0
+    assert "sliding_attention, 8 KV heads x (128 + 128)," in answer.out
+    document = json.loads(kvcli("presets", "show", "Meta-Llama-3-8B", "--json").out)
+    assert document["groups"][0]["parameters"]["total"] * 32 + sum(document["around_the_layers"].values()) == document["parameters"]
+    small = json.loads(kvcli("presets", "--family", "qwen", "--max-params", "10B", "--json").out)["presets"]
+    assert small
+    assert all(row["model_type"].startswith("qwen") and row["parameters"] <= 10**10 for row in small)
+    assert kvcli("presets", "show", "nothing-like-it").code == 2
+    assert kvcli("presets", "show").code == 2
+    assert kvcli("presets", "--max-params", "big").code == 2
