@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kvcli.measure.devices import device_clock, free_bytes
+from kvcli.measure.devices import device_clock, free_bytes, is_out_of_memory
 
 #: CPUs: at least this much; GPUs: four times as much, since their caches are larger
 MIN_BYTES = 512 * 2**20
@@ -34,7 +34,12 @@ def read_rate(device: torch.device, clock: Callable[[], int] | None = None) -> R
     if free is not None and free < 2 * size:
         return None
     columns = 2048
-    matrix = torch.ones((size // 4 // columns, columns), device=device)
+    try:
+        matrix = torch.ones((size // 4 // columns, columns), device=device)
+    except (RuntimeError, MemoryError) as error:
+        if is_out_of_memory(error):  # a limit that free_bytes does not see
+            return None
+        raise
     vector = torch.ones(columns, device=device)
     flat = matrix.view(-1)
     kernels: tuple[tuple[str, Callable[[], object]], ...] = (

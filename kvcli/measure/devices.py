@@ -18,6 +18,7 @@ TORCH_DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bflo
 
 def pick_device(name: str) -> torch.device:
     """`auto` is the first CUDA device, else the CPU. Raises CannotRunHere for a device that is not there."""
+    name = name.strip().lower()
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -100,6 +101,12 @@ def _peak_resident_bytes() -> int | None:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
+#: How torch and the libraries below it say on the CPU that an allocation failed.
+_MEMORY_WORDS = ("allocate memory", "not enough memory", "could not create a primitive", "bad_alloc")
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """torch raises a type of its own on CUDA and a plain RuntimeError on the CPU."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (isinstance(error, RuntimeError) and "allocate memory" in str(error))
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _MEMORY_WORDS)

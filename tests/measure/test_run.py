@@ -185,6 +185,32 @@ def test_an_allocation_that_fails_midway_is_the_same_sentence(monkeypatch):
     assert not devices.is_out_of_memory(RuntimeError("shapes differ"))
 
 
+def test_logits_that_are_not_finite_are_said(monkeypatch):
+    which = runner()
+    real = which.model.forward
+    monkeypatch.setattr(which.model, "forward", lambda *a, **k: real(*a, **k) * float("nan"))
+    with pytest.raises(CannotRunHere) as caught:
+        measure(which)
+    assert caught.value.code == "logits_not_finite"
+
+
+def test_a_prompt_without_tokens_is_refused():
+    class NoTokens:
+        chat_template = None
+
+        def encode(self, text, special):
+            return []
+
+        def with_bos(self, ids):
+            return ids
+
+    source = replace(open_source(TINY, None, random=True), tokenizer=NoTokens())
+    for text in ("\x04", ""):
+        with pytest.raises(BadInput) as caught:
+            source.encode(text, raw=True)
+        assert caught.value.code == "empty_prompt"
+
+
 def test_another_error_is_not_mistaken_for_memory(monkeypatch):
     which = runner()
 
@@ -234,5 +260,9 @@ def test_the_read_rate_is_the_best_of_three_kernels(monkeypatch):
     clock = FakeClock(*[step if index % 2 else 0 for index, step in enumerate(steps)])
     rate = bandwidth.read_rate(CPU, clock)
     assert rate == ReadRate(2**20 / 1000 * 1e9, "matrix-vector product", 2**20)
+    monkeypatch.setattr(bandwidth, "free_bytes", lambda device: None)
+    monkeypatch.setattr(bandwidth, "MIN_BYTES", 2**58)  # a limit that free_bytes does not see
+    assert bandwidth.read_rate(CPU) is None
+    monkeypatch.setattr(bandwidth, "MIN_BYTES", 2**20)
     monkeypatch.setattr(bandwidth, "free_bytes", lambda device: 2**20)
     assert bandwidth.read_rate(CPU) is None

@@ -161,7 +161,7 @@ def test_the_document_and_the_failing_line():
     assert document["matches"] is False
     assert set(document["checks"][0]) == {"name", "predicted", "observed", "unit", "tolerance", "tolerance_basis", "matches"}
     assert document["skipped"] == [{"name": "growth.c", "reason": "no GPU"}]
-    text = verify.failure(answer).message
+    text = verify.failure(answer)
     assert all(part in text for part in ("growth.b", "1,048,576", "1,048,577", "a note"))
     assert verify.failure(Verification((good,), ())) is None
 
