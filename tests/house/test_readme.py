@@ -47,7 +47,11 @@ def test_a_command_of_the_readme(kvcli, request, command, shown):
         assert masked(answer.out) == masked(shown)
     else:
         # another machine may round to another token: the beginning must agree
-        assert answer.out.split()[:4] == shown.split()[:4] or "--random-weights" in arguments
+        if "--random-weights" in arguments:
+            assert len(answer.out.split()) == len(shown.split())
+            assert answer.out.replace(" ", "").strip().isdigit()
+        else:
+            assert answer.out.split()[:4] == shown.split()[:4]
 
 
 def test_inline_commands_exist(kvcli):
