@@ -145,3 +145,16 @@ def test_presets_inside_a_wheel_come_first(tmp_path, monkeypatch):
         monkeypatch.undo()
         presets.folder.cache_clear()
     assert "llama3-8b" in presets.names()
+
+
+@pytest.mark.parametrize(("name", "windows"), [("mistral-7b-v0.1", {4096}), ("mistral-7b-v0.2", {None}), ("mistral-large-2411", {None})])
+def test_windows_that_transcriptions_dropped(name, windows):
+    """v0.2 and Large say null; a file without the key would take the class default of 4,096."""
+    assert set(presets.load(name).spec().windows) == windows
+
+
+def test_every_preset_of_a_class_with_a_window_by_default_says_what_its_window_is():
+    for name in NAMES:
+        config = presets.load(name).config
+        if config["model_type"] in ("mistral", "starcoder2", "ministral"):
+            assert "sliding_window" in config, name
