@@ -231,3 +231,46 @@ def test_a_plain_type_with_its_keys_nested_is_not_read_as_class_defaults():
     assert spec.parameters == 8_030_261_248
     inner = spec_from_config({"model_type": "llama", "text_config": {**nested, "model_type": "qwen2"}}, "m", "f")
     assert inner.model_type == "qwen2"
+
+
+def codes(config):
+    return {notice.code for notice in spec_from_config({**LLAMA, **config}, "m", "f").notices}
+
+
+def test_what_could_mislead_is_labelled():
+    assert codes({}) == set()
+    assert codes({"auto_map": {"AutoModelForCausalLM": "modeling_x.X"}}) == {"remote_code"}
+    assert codes({"architectures": ["LlamaForCausalLM"]}) == set()
+    assert codes({"architectures": ["LlamaForSequenceClassification"]}) == {"head_assumed"}
+    assert codes({"sliding_window": 4096}) == {"window_unused"}
+    assert codes({"sliding_window": None}) == set()
+    assert codes({"model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": False}) == set()
+    with pytest.raises(NotModelled, match="own code"):
+        read(num_key_value_heads_per_layer=[4] * 32)
+
+
+def test_mistral_obeys_layer_types():
+    mistral = {**LLAMA, "model_type": "mistral", "num_hidden_layers": 4, "sliding_window": 9}
+    kinds = ["full_attention", "sliding_attention"] * 2
+    windows = [g.attention.window_tokens for g in spec_from_config({**mistral, "layer_types": kinds}, "m", "f").groups]
+    assert windows == [None, 9]
+    full = spec_from_config({**mistral, "layer_types": ["full_attention"] * 4}, "m", "f").groups
+    assert [g.attention.window_tokens for g in full] == [None]
+
+
+@pytest.mark.parametrize("wrapper", ["voxtral", "glmasr", "mistral3"])
+def test_a_wrapper_with_defaults_of_its_own_must_say_its_sizes(wrapper):
+    for config in ({"model_type": wrapper}, {"model_type": wrapper, "text_config": {"num_hidden_layers": 3}}):
+        with pytest.raises(BadInput, match="has no"):
+            spec_from_config(config, "m", "f")
+
+
+def test_an_unknown_outer_type_is_refused_whatever_it_nests():
+    with pytest.raises(NotModelled, match="mystery_cross"):
+        spec_from_config({"model_type": "mystery_cross", "text_config": LLAMA}, "m", "f")
+
+
+def test_the_only_spelling_given_is_the_one_that_counts():
+    assert spec_from_config({"model_type": "xlstm", "num_blocks": 4}, "m", "f").parameters == 1_218_760_768
+    with pytest.raises(BadInput, match="is_gated_act"):
+        spec_from_config({"model_type": "t5", "is_gated_act": True}, "m", "f")

@@ -40,7 +40,8 @@ def read_mistral(fields: Fields) -> ModelParts:
     fields = nested_defaults(fields, MISTRAL)
     # the class default is a window of 4,096; published files without one say null
     window = with_defaults(fields, sliding_window=4096).optional_integer("sliding_window")
-    return llama_parts(with_defaults(fields, num_key_value_heads=8), _all(fields, window), max_positions=131072)
+    windows = read_windows(fields, read_layer_count(fields), window)
+    return llama_parts(with_defaults(fields, num_key_value_heads=8), windows, max_positions=131072)
 
 
 def read_qwen2(fields: Fields) -> ModelParts:

@@ -102,7 +102,8 @@ def read_xlstm(fields: Fields) -> ModelParts:
     """xLSTM: a matrix state, a normaliser and a stabiliser a head, kept in the model's type; one counter a model."""
     filled = mixers.prepare(fields, _XLSTM)
     hidden_size = filled.integer("hidden_size", default=filled.integer("embedding_dim", default=4096))
-    count = read_layer_count(filled, default=read_layer_count(filled, "num_blocks", default=32))
+    only_blocks = fields.has("num_blocks") and not fields.has("num_hidden_layers")
+    count = read_layer_count(fields, "num_blocks") if only_blocks else read_layer_count(filled, default=32)
     heads, bias = filled.integer("num_heads", default=8), filled.boolean("use_bias", False)
     key_width = int(hidden_size * filled.number("qk_dim_factor", 0.5))
     value_width = int(hidden_size * filled.number("v_dim_factor", 1.0))

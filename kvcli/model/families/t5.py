@@ -69,6 +69,8 @@ def _mlp_matrices(fields: Fields) -> int:
     form, _, activation = fields.text("feed_forward_proj", "").partition("-")
     if activation and (form != "gated" or "-" in activation):
         raise fields.bad("feed_forward_proj", "it must be an activation or gated-<activation>")
+    if fields.boolean("is_gated_act", form == "gated") != (form == "gated"):
+        raise fields.bad("is_gated_act", f"feed_forward_proj is {fields.text('feed_forward_proj', '')!r}")
     return 3 if form == "gated" else 2
 
 

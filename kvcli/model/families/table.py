@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+SIZES = ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers")
+
 
 class Wrapper(NamedTuple):
     """Where a multimodal config keeps its decoder, and the decoder's type where the nested object does not say."""
 
     model_type: str
     path: tuple[str, ...] = ("text_config",)
+    #: keys the nested object must have, where the wrapper's defaults for its decoder are not the decoder class's
+    required: tuple[str, ...] = ()
 
 
 #: model_type -> (module in this package, function in it)
@@ -240,7 +244,7 @@ WRAPPERS: dict[str, Wrapper] = {
     "video_llava": Wrapper("llama"),
     "vipllava": Wrapper("llama"),
     "perception_lm": Wrapper("llama"),
-    "glmasr": Wrapper("llama"),
+    "glmasr": Wrapper("llama", required=SIZES),
     "fast_vlm": Wrapper("qwen2"),
     "got_ocr2": Wrapper("qwen2"),
     "internvl": Wrapper("qwen2"),
@@ -255,7 +259,7 @@ WRAPPERS: dict[str, Wrapper] = {
     "qwen3_asr": Wrapper("qwen3"),
     "fun_asr_nano": Wrapper("qwen3"),
     "moss_transcribe_diarize": Wrapper("qwen3"),
-    "mistral3": Wrapper("mistral"),
+    "mistral3": Wrapper("mistral", required=("hidden_size",)),
     "idefics2": Wrapper("mistral"),
     "paligemma": Wrapper("gemma"),
     "gemma3": Wrapper("gemma3_text"),
@@ -279,6 +283,6 @@ WRAPPERS: dict[str, Wrapper] = {
     "qwen2_5_omni": Wrapper("qwen2_5_omni_text", ("thinker_config", "text_config")),
     "qwen4_exp": Wrapper("qwen4_exp_text"),
     "granite_docling": Wrapper("granite_docling_text"),
-    "voxtral": Wrapper("llama"),
+    "voxtral": Wrapper("llama", required=SIZES),
     "glm5_next": Wrapper("glm5_next_text"),
 }
