@@ -43,33 +43,47 @@ def _pass_flops(groups: Iterable[LayerGroup], cached: int, new: int, encoder_tok
     return sum(group.count * record.pass_flops(cached, new, encoder_tokens) for group in groups for record in group.records)
 
 
-def spared_flops(spec: ModelSpec, prompt_tokens: int, encoder_tokens: int = 0) -> int:
-    """FLOPs of a full forward that a prefill can leave out.
-
-    Only the last token's logits are wanted. So layers after the last one that remembers anything need that token alone; in
-    the last that does, earlier tokens need just what is remembered of them: their K and V, or their state.
-    """
-    tokens, spared = prompt_tokens - 1, 0
-    for number in reversed(spec.order):
-        group = spec.groups[number]
-        parameters, owns = group.parameters, any(_remembers(record) for record in group.records)
-        # what a recurrent mixer needs for its state is not told apart from its output, so all of it is left out: a floor may be low
-        kept = parameters.key_value if owns else 0
-        spared += 2 * tokens * (parameters.active_matrices - kept)
-        spared += sum(record.pass_flops(0, tokens, encoder_tokens) for record in group.records)
-        if owns:
-            break
-    return spared
-
-
-def _remembers(record: CacheRecord) -> bool:
-    """Whether a layer's output for earlier tokens feeds later steps through this record."""
-    return getattr(record, "owns_cache", True) and record.kind != "cross_attention"
-
-
 def prefill_floor_flops(spec: ModelSpec, prompt_tokens: int, encoder_tokens: int = 0) -> int:
-    """FLOPs without which one prompt's first token cannot be known."""
-    return forward_flops(spec, 0, prompt_tokens, 1, encoder_tokens) - spared_flops(spec, prompt_tokens, encoder_tokens)
+    """FLOPs without which one prompt's first token cannot be known.
+
+    Only the last token's logits are wanted. From the top down, a layer whose output is wanted for its last m tokens needs K and
+    V of the tokens these see: all of them, or the last m + w - 1 under a window; and so many outputs of the layer below. What a
+    recurrent mixer needs for its state is not told apart from its output and is counted for m tokens: a floor may be low.
+    """
+    total, wanted = 2 * (spec.head_matrix + spec.shared), 1
+    remaining = [group.count for group in spec.groups]
+    for number in reversed(spec.order):
+        if wanted == prompt_tokens:
+            break
+        remaining[number] -= 1
+        cost, wanted = _cone(spec.groups[number], prompt_tokens, wanted, encoder_tokens)
+        total += cost
+    return total + sum(
+        count * _cone(group, prompt_tokens, prompt_tokens, encoder_tokens)[0]
+        for group, count in zip(spec.groups, remaining, strict=True)
+        if count
+    )
+
+
+def _cone(group: LayerGroup, prompt: int, wanted: int, encoder_tokens: int) -> tuple[int, int]:
+    """FLOPs of one layer whose last `wanted` outputs are needed, and how many outputs of the layer below that takes."""
+    seen = max([wanted, *(_seen_tokens(record, prompt, wanted) for record in group.records)])
+    parameters = group.parameters
+    matrices = wanted * (parameters.active_matrices - parameters.key_value) + seen * parameters.key_value
+    return 2 * matrices + sum(r.pass_flops(prompt - wanted, wanted, encoder_tokens) for r in group.records), seen
+
+
+def _seen_tokens(record: CacheRecord, prompt: int, wanted: int) -> int:
+    """Tokens of the prompt that the last `wanted` ones look at through this record."""
+    if record.kind == "cross_attention" or not getattr(record, "owns_cache", True):
+        return wanted
+    chunk: int | None = getattr(record, "chunk_tokens", None)
+    if chunk is not None:
+        return prompt - (prompt - wanted) // chunk * chunk
+    # entries of compressed layers reach back to the beginning
+    if record.window_tokens is None or getattr(record, "ratio", None):
+        return prompt
+    return min(prompt, wanted + record.window_tokens - 1)
 
 
 class Floor(NamedTuple):
@@ -170,13 +184,13 @@ def _decode_line(spec: ModelSpec, workload: Workload) -> Line:
 
 def _prefill_line(spec: ModelSpec, workload: Workload) -> Line:
     tokens, encoder = workload.prefill_tokens, workload.encoder_tokens
+    floor_flops = prefill_floor_flops(spec, tokens, encoder)
     terms = (
         ("batch_size", workload.batch_size),
         ("tokens", tokens),
         ("active_matrices", spec.active_matrices),
         ("head_matrix", spec.head_matrix),
         ("attention_flops", _pass_flops(spec.groups, 0, tokens, encoder)),
-        ("spared_flops", spared_flops(spec, tokens, encoder)),
+        ("spared_flops", forward_flops(spec, 0, tokens, 1, encoder) - floor_flops),
     )
-    total = workload.batch_size * prefill_floor_flops(spec, tokens, encoder)
-    return Line("prefill_flops", total, Unit.FLOPS, Formula("prefill_flops", terms))
+    return Line("prefill_flops", workload.batch_size * floor_flops, Unit.FLOPS, Formula("prefill_flops", terms))

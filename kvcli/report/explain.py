@@ -23,11 +23,19 @@ EQUATIONS = {
         "({matrix_parameters:,} x {bits_each:g} bits + {other_parameters:,} x {other_bits_each:g} bits) / 8;"
         " tables that are looked up by row are left out"
     ),
+    "weights_quantized": (
+        "{quantized_parameters:,} x {bits_each:g} bits / 8 + {scale_bytes:,} B of scales, zeros and indices"
+        " + {other_parameters:,} x {other_bits_each:g} bits / 8"
+    ),
+    "weights_quantized_read": (
+        "{quantized_parameters:,} x {bits_each:g} bits / 8 + {scale_bytes:,} B of scales, zeros and indices"
+        " + {other_parameters:,} x {other_bits_each:g} bits / 8; tables that are looked up by row are left out"
+    ),
     "tensors_of_file": "the tensors of the file, from its header",
     "decode_flops": "{batch_size} x (2 x ({active_matrices:,} + {head_matrix:,} of the head) + {attention_flops:,} of attention)",
     "prefill_flops": (
         "{batch_size} x (2 x ({tokens:,} x {active_matrices:,} + {head_matrix:,} of the head) + {attention_flops:,} of attention"
-        " - {spared_flops:,} that the last layer need not compute for all but the last token)"
+        " - {spared_flops:,} that the last token does not need)"
     ),
     "cache_read": "{read_bytes:,} B of the {needed_bytes:,} B kept, and {state_bytes:,} B of state",
     "bytes_over_bandwidth": "{bytes:,} B / {bytes_per_s:,.0f} B/s",

@@ -178,3 +178,45 @@ def test_the_expected_experts_are_an_estimate_above_the_floor():
     assert weights.read_bytes_per_step == 2 * (2 * 100 + 2 * 2 * 10 + spec.final + spec.head)
     assert expected_read_bytes(spec, weights, 1) == weights.read_bytes_per_step
     assert expected_read_bytes(spec, weights, 4) - weights.read_bytes_per_step == round(2 * 2 * 10 * (5.46875 - 2))
+
+
+def test_a_window_spares_the_prefill_of_layers_below():
+    """Two layers with a window of 3, 10 tokens. Top: 1 output, K and V of 3; below: 3 outputs, K and V of 5. By hand."""
+    from kvcli.model.cut import cut_layers as cut
+    from kvcli.verify.verify import with_window
+
+    pytest.importorskip("torch", reason="with_window lives on the measuring side")
+    spec = cut(resolve("smollm2-135m"), 2)
+    windowed = with_window(spec, 3)
+    windowed = replace(windowed, groups=(replace(windowed.groups[0], count=2),), order=(0, 0))
+    p, pair = spec.groups[0].parameters, spec.groups[0].attention.pair_flops
+    rest = p.active_matrices - p.key_value
+    top = 2 * (rest + 3 * p.key_value) + pair * 3
+    below = 2 * (3 * rest + 5 * p.key_value) + pair * 9
+    assert prefill_floor_flops(windowed, 10) == top + below + 2 * spec.head_matrix
+    # without windows all of it, but for the last layer
+    full = 2 * (rest + 10 * p.key_value) + pair * 10 + 2 * 10 * p.active_matrices + pair * 55
+    assert prefill_floor_flops(spec, 10) == full + 2 * spec.head_matrix
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens", "seconds"),
+    [
+        ("mistral-7b-v0.1", 32768, 0.4556),
+        ("mistral-7b-v0.1", 131072, 1.0354),
+        ("gemma3-4b", 131072, 1.0450),
+        ("gemma3-27b", 131072, 7.8572),
+    ],
+)
+def test_prefill_floors_of_windowed_models_are_not_beaten_by_computing_what_is_needed(name, tokens, seconds):
+    """Times of an execution that computes each layer for the tokens its outputs are needed of, at 989.5 TFLOP/s."""
+    assert prefill_floor_flops(resolve(name), tokens) / 989.5e12 <= seconds
+
+
+def test_narrow_caches_and_indexers_may_use_narrow_units():
+    device = find("h100-sxm5-80")
+    kv = dtypes.parse_kv("fp8")
+    wide = build(PlanRequest(resolve("llama3.1-8b"), Workload(131072), policy("ideal"), device=device))
+    narrow = build(PlanRequest(resolve("llama3.1-8b"), Workload(131072), policy("ideal"), kv=kv, device=device))
+    assert narrow.latency.prefill.seconds == pytest.approx(wide.latency.prefill.seconds / 2)
+    assert "fp8" in build(PlanRequest(resolve("deepseek-v3.2"), Workload(100), policy("ideal"))).weights.multiply_units
