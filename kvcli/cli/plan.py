@@ -10,6 +10,7 @@ import typer
 
 from kvcli import dtypes
 from kvcli.errors import BadInput, Notice
+from kvcli.model.hub import HubAccess
 from kvcli.model.resolve import resolve
 from kvcli.model.spec import ModelSpec
 from kvcli.plan.document import plans_document
@@ -28,7 +29,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=
 
 @app.command()
 def plan(
-    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Preset name, config.json, its folder, or a .gguf file.")],
+    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Preset, config.json, folder, .gguf file or hub id owner/name.")],
     ctx: Annotated[
         str | None, typer.Option(metavar="TOKENS", help="Tokens of each sequence in the cache: 32k, 4k,32k, 4k..128k*2.")
     ] = None,
@@ -37,11 +38,22 @@ def plan(
     kv_dtype: Annotated[str, typer.Option(metavar="T|K:V", help="Type of the cache: fp16, bf16, fp8, int8, q8_0, ...")] = "auto",
     weights: Annotated[str, typer.Option(metavar="T", help="Type of the weights (default: as in the file).")] = "auto",
     device: Annotated[list[str] | None, typer.Option(metavar="NAME|local", help="Part to hold it against; repeatable.")] = None,
-    engine: Annotated[str, typer.Option(metavar="NAME", help="Whose storage rule: ideal, transformers or kvcli.")] = "ideal",
+    engine: Annotated[
+        str, typer.Option(metavar="NAME", help="Whose storage rule: ideal, vllm, sglang, trtllm, llama.cpp, ollama, transformers, kvcli.")
+    ] = "ideal",
     cache: Annotated[str, typer.Option(metavar="KIND", help="For --engine kvcli: static, dynamic or none.")] = "static",
+    engine_version: Annotated[str | None, typer.Option(metavar="V", help="Of the engine, where versions store differently.")] = None,
+    block_size: Annotated[str | None, typer.Option(metavar="TOKENS", help="vllm, trtllm: tokens of a block.")] = None,
+    page_size: Annotated[str | None, typer.Option(metavar="TOKENS", help="sglang: tokens of a page.")] = None,
+    max_num_batched_tokens: Annotated[str | None, typer.Option(metavar="TOKENS", help="vllm: tokens in flight.")] = None,
+    ubatch: Annotated[str | None, typer.Option(metavar="TOKENS", help="llama.cpp: physical batch.")] = None,
+    parallel: Annotated[str | None, typer.Option(metavar="N", help="llama.cpp: slots (default: --batch).")] = None,
+    kv_unified: Annotated[bool, typer.Option("--kv-unified", help="llama.cpp: one buffer for all slots.")] = False,
+    swa_full: Annotated[bool, typer.Option("--swa-full", help="llama.cpp: windows at full length.")] = False,
     static: Annotated[bool, typer.Option("--static", help="For --engine transformers: its preallocated cache.")] = False,
     encoder_tokens: Annotated[str | None, typer.Option(metavar="TOKENS", help="Encoder output that cross-attention looks at.")] = None,
     assume: Annotated[str | None, typer.Option(metavar="KIND", help="Plan an unknown model_type as plain attention: gqa.")] = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Never use the network; hub ids come from the cache.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Print each equation with its numbers.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values on stdout.")] = False,
@@ -56,10 +68,26 @@ def plan(
     human = not (as_json or as_csv or as_md)
     if assume not in (None, "gqa"):
         raise BadInput(f"--assume {assume!r} is not an assumption kvcli makes", hint="--assume gqa", code="usage")
-    specs = [resolve(model, assume) for model in models]
+    hub = HubAccess(lambda text: print(text, file=sys.stderr, flush=True), offline)
+    specs = [resolve(model, assume, hub) for model in models]
     parts, local = _devices(device, look=human)
     prompt = 0 if prompt_tokens is None else parse_count(prompt_tokens, "--prompt-tokens")
     encoder = 0 if encoder_tokens is None else parse_count(encoder_tokens, "--encoder-tokens")
+    rule = policy(
+        engine,
+        EngineOptions(
+            cache,
+            static,
+            engine_version,
+            block_size=_count(block_size, "--block-size"),
+            page_size=_count(page_size, "--page-size"),
+            ubatch=_count(ubatch, "--ubatch"),
+            parallel=_count(parallel, "--parallel"),
+            kv_unified=kv_unified,
+            swa_full=swa_full,
+            max_num_batched_tokens=_count(max_num_batched_tokens, "--max-num-batched-tokens"),
+        ),
+    )
     batches = parse_counts(batch, "--batch")
     contexts = {spec.name: _contexts(spec, ctx, human and not explain) for spec in specs}
     check_points(sum(len(each) for each in contexts.values()) * len(batches) * len(parts))
@@ -67,7 +95,7 @@ def plan(
         PlanRequest(
             spec=spec,
             workload=Workload(context, sequences, prompt, encoder),
-            engine=policy(engine, EngineOptions(cache, static)),
+            engine=rule,
             kv=None if kv_dtype.strip().lower() == "auto" else dtypes.parse_kv(kv_dtype),
             weights=None if weights.strip().lower() == "auto" else parse_weights(weights),
             device=part,
@@ -83,6 +111,10 @@ def plan(
         print(json.dumps(plans_document(plans), separators=(",", ":"), allow_nan=False))
     else:
         _print_human(plans, explain, as_csv, as_md, local)
+
+
+def _count(text: str | None, option: str) -> int | None:
+    return None if text is None else parse_count(text, option)
 
 
 def _devices(asked: list[str] | None, look: bool) -> tuple[list[Accelerator | None], list[Notice]]:

@@ -67,8 +67,9 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "engine_version": cache.engine_version or None,
             "stored_bytes": cache.stored_bytes,
             "stored_bytes_per_device": cache.stored_bytes,
-            "blocks": None,
-            "block_tokens": None,
+            "blocks": cache.blocks,
+            "block_tokens": cache.block_tokens,
+            "stored_minus_needed": [{"cause": cause, "bytes": size} for cause, size in cache.causes],
         },
         "weights": {
             "dtype": weights.dtype,

@@ -129,6 +129,7 @@ def _print_one(plan: Plan) -> None:
         ("  needed", cache.needed_bytes),
         *([("  constant state", cache.state_bytes)] if cache.state_bytes else []),
         (f"  {stored}", cache.stored_bytes),
+        *((f"    {cause}", size) for cause, size in cache.causes),
         ("  read by each step", cache.read_bytes_per_step),
         (f"weights ({weights.dtype}), in memory", weights.resident_bytes),
         ("  read by each step" if expected is None else "  read by each step, at least", weights.read_bytes_per_step),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kvcli.dtypes import DType, KvTypes
-from kvcli.model.cache_records import CacheRecord
-from kvcli.plan.storage.policy import EngineOptions, StoragePolicy
+from kvcli.dtypes import KvTypes
+from kvcli.model.spec import ModelSpec
+from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored, by_record
 from kvcli.plan.workload import Workload
 
 
@@ -14,9 +14,9 @@ class Ideal(NamedTuple):
     name: str = "ideal"
     version: str = ""
 
-    def stored_bytes(self, record: CacheRecord, workload: Workload, kv: KvTypes, dtype: DType) -> int:
-        needed = record.needed_bytes(workload.context_tokens, kv)
-        return workload.batch_size * (needed + record.state_bytes(dtype, workload.encoder_tokens))
+    def store(self, spec: ModelSpec, workload: Workload, kv: KvTypes) -> Stored:
+        n, m = workload.context_tokens, workload.encoder_tokens
+        return Stored(by_record(spec, workload, lambda record: record.needed_bytes(n, kv) + record.state_bytes(spec.dtype, m)))
 
 
 def policy(options: EngineOptions) -> StoragePolicy:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kvcli import __version__
-from kvcli.dtypes import COMPUTE, DType, KvTypes
+from kvcli.dtypes import COMPUTE, KvTypes
 from kvcli.errors import BadInput, NotModelled
-from kvcli.model.cache_records import Attention, CacheRecord
-from kvcli.plan.storage.policy import EngineOptions, StoragePolicy
+from kvcli.model.cache_records import Attention
+from kvcli.model.spec import ModelSpec
+from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored, by_record
 from kvcli.plan.workload import Workload
 
 
@@ -21,16 +22,23 @@ class BuiltIn(NamedTuple):
     name: str = "kvcli"
     version: str = __version__
 
-    def stored_bytes(self, record: CacheRecord, workload: Workload, kv: KvTypes, dtype: DType) -> int:
-        if not isinstance(record, Attention) or record.kind not in ("full_attention", "sliding_attention"):
-            raise NotModelled(f"the built-in transformer has no {record.kind} layers", hint="use --engine ideal", code="not_runnable")
+    def store(self, spec: ModelSpec, workload: Workload, kv: KvTypes) -> Stored:
+        for group in spec.groups:
+            for record in group.records:
+                if not isinstance(record, Attention) or record.kind not in ("full_attention", "sliding_attention"):
+                    raise NotModelled(
+                        f"the built-in transformer has no {record.kind} layers", hint="use --engine ideal", code="not_runnable"
+                    )
         if kv.key not in COMPUTE or kv.value != kv.key:
             raise BadInput(
                 f"the built-in transformer keeps K and V in one of fp32, fp16 and bf16, not in {kv.label}",
                 hint="leave --kv-dtype out, or use --engine ideal",
                 code="unsupported_kv_dtype",
             )
-        return 0 if self.cache == "none" else workload.batch_size * record.needed_bytes(workload.context_tokens, kv)
+        needed = by_record(spec, workload, lambda record: record.needed_bytes(workload.context_tokens, kv))
+        if self.cache != "none":
+            return Stored(needed)
+        return Stored((0,) * len(needed), (("recomputed instead of kept", -sum(needed)),))
 
 
 def policy(options: EngineOptions) -> StoragePolicy:

@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import NamedTuple, Protocol
 
-from kvcli.dtypes import DType, KvTypes
-from kvcli.errors import BadInput
+from kvcli.dtypes import KvTypes
+from kvcli.errors import BadInput, Notice
 from kvcli.model.cache_records import CacheRecord
+from kvcli.model.spec import ModelSpec
 from kvcli.plan.workload import Workload
 
 
+class Stored(NamedTuple):
+    """What an engine holds for the sequences of a workload.
+
+    `rows` are bytes of each record of each group in the model's order, states included, for all layers of the group and all
+    sequences; they sum to the whole. `causes` say why that is not what is needed: (cause, bytes), summing to the difference.
+    `blocks` of `block_tokens` tokens are what the sequences take in engines that have them.
+    """
+
+    rows: tuple[int, ...]
+    causes: tuple[tuple[str, int], ...] = ()
+    blocks: int | None = None
+    block_tokens: int | None = None
+    notices: tuple[Notice, ...] = ()
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.rows)
+
+
 class StoragePolicy(Protocol):
-    """How an engine stores what one layer must remember."""
+    """How an engine stores what a model must remember."""
 
     @property
     def name(self) -> str: ...
@@ -21,11 +42,13 @@ class StoragePolicy(Protocol):
     def version(self) -> str:
         """The engine version whose rule this is; empty where there is only one."""
 
-    def stored_bytes(self, record: CacheRecord, workload: Workload, kv: KvTypes, dtype: DType) -> int:
-        """Bytes of one record of one layer for all sequences, states included; `dtype` is the model's.
+    def store(self, spec: ModelSpec, workload: Workload, kv: KvTypes) -> Stored:
+        """Bytes for all sequences. Raises BadInput for a type the engine cannot store, NotModelled for a layer it has no rule for."""
 
-        Raises BadInput for a type or a layer the engine cannot store.
-        """
+
+def by_record(spec: ModelSpec, workload: Workload, of_one: Callable[[CacheRecord], int]) -> tuple[int, ...]:
+    """Rows of an engine that stores each sequence and layer alone: `of_one` gives one record's bytes of one sequence."""
+    return tuple(workload.batch_size * group.count * of_one(record) for group in spec.groups for record in group.records)
 
 
 #: Kinds of the built-in transformer's cache.
@@ -33,14 +56,31 @@ CACHES = ("static", "dynamic", "none")
 
 
 class EngineOptions(NamedTuple):
-    """What a user may say about an engine: the kind of kvcli's own cache, and transformers' static cache."""
+    """What a user may say about an engine; each engine reads what concerns it, and None means its default."""
 
     cache: str = "static"
     static: bool = False
+    version: str | None = None
+    block_size: int | None = None
+    page_size: int | None = None
+    ubatch: int | None = None
+    parallel: int | None = None
+    kv_unified: bool = False
+    swa_full: bool = False
+    max_num_batched_tokens: int | None = None
 
 
 #: engine -> module in this package, each with a function `policy(options) -> StoragePolicy`
-ENGINES = {"ideal": "ideal", "transformers": "transformers", "kvcli": "kvcli"}
+ENGINES = {
+    "ideal": "ideal",
+    "transformers": "transformers",
+    "kvcli": "kvcli",
+    "llama.cpp": "llama_cpp",
+    "ollama": "ollama",
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "trtllm": "trtllm",
+}
 
 
 def policy(engine: str, options: EngineOptions | None = None) -> StoragePolicy:

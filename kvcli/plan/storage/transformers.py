@@ -9,11 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvcli.dtypes import DType, KvTypes
+from kvcli.errors import Notice
 from kvcli.model.cache_records import Attention, CacheRecord
 from kvcli.model.latent_records import Compressed, Latent
+from kvcli.model.spec import ModelSpec
 from kvcli.model.state_records import Recurrent
-from kvcli.plan.storage.policy import EngineOptions, StoragePolicy
+from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored, by_record
 from kvcli.plan.workload import Workload
+from kvcli.units import format_bytes
+
+#: Why its cache object holds something else than attention needs.
+CAUSES = {
+    "full_attention": "layout of full layers",
+    "state": "all K conv columns",
+    "window": "windows between steps",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +34,30 @@ class Transformers:
     name: str = "transformers"
     version: str = "5.23"
 
-    def stored_bytes(self, record: CacheRecord, workload: Workload, kv: KvTypes, dtype: DType) -> int:
-        return workload.batch_size * self._one(record, workload, kv, dtype)
+    def store(self, spec: ModelSpec, workload: Workload, kv: KvTypes) -> Stored:
+        n, m = workload.context_tokens, workload.encoder_tokens
+        rows = by_record(spec, workload, lambda record: self._one(record, workload, kv, spec.dtype))
+        needed = by_record(spec, workload, lambda record: record.needed_bytes(n, kv) + record.state_bytes(spec.dtype, m))
+        differences = {"full_attention": 0, "state": 0, "window": 0}
+        kinds = [record for group in spec.groups for record in group.records]
+        for record, held, kept in zip(kinds, rows, needed, strict=True):
+            cause = "state" if isinstance(record, Recurrent) else "window" if record.window_tokens else "full_attention"
+            differences[cause] += held - kept
+        causes = tuple((CAUSES[cause], size) for cause, size in differences.items() if size)
+        return Stored(rows, causes, notices=() if self.static else self._prefill_notice(spec, workload, kv))
+
+    def _prefill_notice(self, spec: ModelSpec, workload: Workload, kv: KvTypes) -> tuple[Notice, ...]:
+        """Until the next step, the tensors of window layers are views of the whole prompt's: the peak has no window."""
+        prompt, extra = workload.prefill_tokens, 0
+        for group in spec.groups:
+            for record in group.records:
+                limit = isinstance(record, Attention) and record.owns_cache and (record.window_tokens or record.chunk_tokens)
+                if isinstance(record, Attention) and limit and prompt >= limit:
+                    extra += workload.batch_size * group.count * record.token_bytes(kv) * (prompt - limit + 1)
+        if not extra:
+            return ()
+        text = f"right after a prefill of {prompt:,} tokens in one pass, window layers still hold {format_bytes(extra)} more"
+        return (Notice("prefill_peak", text),)
 
     def _one(self, record: CacheRecord, workload: Workload, kv: KvTypes, dtype: DType) -> int:
         n = workload.context_tokens

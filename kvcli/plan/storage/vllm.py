@@ -1,0 +1,262 @@
+"""vLLM 0.33: whole pages of a pool, layer by layer, and the group rule where layers differ.
+
+Sources: the engine's own start-up lines (block counts, "needed" figures) and its cache interface: a page is
+block x heads x (key row + value row); MLA keeps one row without values; states are one page a layer and sequence.
+What is stored here is the steady state between decode steps, without the pool's null block; what a request needs to be
+admitted, which is more for windows and states, goes into a notice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from kvcli import dtypes
+from kvcli.dtypes import DType, KvTypes
+from kvcli.errors import BadInput, Notice, NotModelled
+from kvcli.model.cache_records import Attention, CacheRecord
+from kvcli.model.latent_records import Latent
+from kvcli.model.spec import ModelSpec
+from kvcli.model.state_records import Cross, Recurrent
+from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored
+from kvcli.plan.storage.vllm_groups import Kind, Layout, blocks_admitted, blocks_held, ceil_div, lay_out
+from kvcli.plan.workload import Workload
+from kvcli.units import format_bytes
+
+#: Tokens of a block of sparse MLA; everything else has 16 (on GPUs), and hybrids what their states need.
+SPARSE_BLOCK = 64
+#: fp8_ds_mla: 512 fp8 elements, 4 float32 scales, 64 bf16 elements of rope. Its indexer: 128 fp8 elements and a float32 scale.
+DS_MLA_ROW, DS_MLA_INDEX, DS_MLA_SHAPE = 656, 132, (512, 64, 128)
+#: int8_per_token_head: float32 scales of a token's K and V in each head.
+TOKEN_HEAD_SCALES = 8
+IN_FLIGHT = 8192
+
+#: Whether the recurrent state follows the model's dtype (True), or is kept as the file says, float32 otherwise.
+STATE_FOLLOWS = {
+    **dict.fromkeys(("bamba", "falcon_h1", "granitemoehybrid", "jamba", "lfm2", "lfm2_moe", "qwen3_next"), True),
+    **dict.fromkeys(("falcon_mamba", "mamba", "mamba2", "zamba2"), True),
+    **dict.fromkeys(("nemotron_h", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5_text"), False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """Equal layers in vLLM's eyes: their record, their number, their kind and the causes of longer rows, in bytes a token."""
+
+    record: CacheRecord
+    count: int
+    kind: Kind
+    longer: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Vllm:
+    """`block_tokens` None: vLLM's own choice. `in_flight_tokens` are those of one batch (max_num_batched_tokens)."""
+
+    block_tokens: int | None = None
+    in_flight_tokens: int | None = None
+    name: str = "vllm"
+    version: str = "0.33"
+
+    def auto_kv(self, spec: ModelSpec) -> KvTypes:
+        """What it takes where no type is asked for: the model's, float32 files as bf16, and fp8_ds_mla for sparse MLA."""
+        if _sparse(spec):
+            return KvTypes(dtypes.PLAIN["fp8"], dtypes.PLAIN["fp8"])
+        return KvTypes(*(2 * (compute_dtype(spec),)))
+
+    def store(self, spec: ModelSpec, workload: Workload, kv: KvTypes) -> Stored:
+        """See StoragePolicy. `blocks` are block ids of all sequences, summed over groups."""
+        layers = self._layers(spec, kv)
+        layout = self._layout(spec, layers)
+        n, batch = workload.context_tokens, workload.batch_size
+        rows: list[int] = []
+        causes: Counter[str] = Counter()
+        last = {each.kind: number for number, each in enumerate(layers) if each}
+        counts = _counts(layers)
+        for number, each in enumerate(layers):
+            if each is None:
+                rows.append(0)
+                continue
+            pages = layout.pages[each.kind]
+            held = blocks_held(each.kind, pages.block_tokens, n, encoder_tokens(each.record, workload))
+            layer = batch * held * pages.page_bytes
+            padding = layer * layout.padding_layers(each.kind, counts[each.kind]) if last[each.kind] == number else 0
+            rows.append(layer * each.count + padding)
+            causes["padding layers"] += padding
+            for cause, size in self._differences(each, layout, held, spec, workload, kv):
+                causes[cause] += batch * each.count * size
+        ids = None
+        if layout.block_tokens is not None:
+            ids = batch * _block_ids(layout, {kind: self._held(layout, kind, layers, workload) for kind in layout.pages})
+        stored = tuple((cause, size) for cause, size in causes.items() if size)
+        notices = self._notices(layers, layout, workload, sum(rows) // batch)
+        if _sparse(spec) and kv.key.name == "fp8":
+            text = "vllm keeps sparse MLA in fp8_ds_mla rows of its own accord; --kv-dtype bf16 is how to ask for others"
+            notices = (Notice("vllm_fp8_ds_mla", text), *notices)
+        return Stored(tuple(rows), stored, ids, layout.block_tokens, notices)
+
+    def admission_bytes(self, spec: ModelSpec, workload: Workload, kv: KvTypes, batches: int = 1) -> int:
+        """What must be free to admit one such sequence with `batches` batches in flight."""
+        layers = self._layers(spec, kv)
+        return self._admission(layers, self._layout(spec, layers), workload, batches)
+
+    def _admission(self, layers: list[Layers | None], layout: Layout, workload: Workload, batches: int) -> int:
+        in_flight = batches * (self.in_flight_tokens or IN_FLIGHT)
+        counts, total = _counts(layers), 0
+        for kind, pages in layout.pages.items():
+            encoder = max(encoder_tokens(each.record, workload) for each in layers if each and each.kind == kind)
+            blocks = blocks_admitted(kind, pages.block_tokens, workload.context_tokens, encoder, in_flight)
+            total += blocks * pages.page_bytes * (counts[kind] + layout.padding_layers(kind, counts[kind]))
+        return total
+
+    def _notices(self, layers: list[Layers | None], layout: Layout, workload: Workload, one: int) -> tuple[Notice, ...]:
+        asked, doubled = (self._admission(layers, layout, workload, batches) for batches in (1, 2))
+        if asked <= one:
+            return ()
+        text = (
+            f"stored is what vllm holds between decode steps; to admit one such sequence it wants {format_bytes(asked)}, "
+            f"or {format_bytes(doubled)} with two batches in flight, at {self.in_flight_tokens or IN_FLIGHT:,} tokens a batch"
+        )
+        return (Notice("vllm_admission", text),)
+
+    def _held(self, layout: Layout, kind: Kind, layers: list[Layers | None], workload: Workload) -> int:
+        encoder = max(encoder_tokens(each.record, workload) for each in layers if each and each.kind == kind)
+        return blocks_held(kind, layout.pages[kind].block_tokens, workload.context_tokens, encoder)
+
+    def _layout(self, spec: ModelSpec, layers: list[Layers | None]) -> Layout:
+        counts = _counts(layers)
+        if self.version == "0.9" and (len(set(counts.values())) > 1 or any(kind.rule == "state" for kind in counts)):
+            raise NotModelled(f"kvcli has no rule of vllm 0.9 for the layers of {spec.name}", hint="leave --engine-version out")
+        return lay_out(counts, self.block_tokens or (SPARSE_BLOCK if _sparse(spec) else 16))
+
+    def _layers(self, spec: ModelSpec, kv: KvTypes) -> list[Layers | None]:
+        """One entry a record, in the model's order; None where vLLM keeps nothing."""
+        _check(spec, kv)
+        return [self._one(spec, record, group.count, kv) for group in spec.groups for record in group.records]
+
+    def _one(self, spec: ModelSpec, record: CacheRecord, count: int, kv: KvTypes) -> Layers | None:
+        if isinstance(record, Attention) and not record.index_dim:
+            if not record.owns_cache:
+                return None
+            scales = record.num_key_value_heads * TOKEN_HEAD_SCALES if kv.key.name == "int8" else 0
+            row = record.token_bytes(kv) + scales
+            longer = (("scales of each token and head", scales),)
+            if record.chunk_tokens is not None and self.version != "0.9":  # 0.9 keeps chunked layers whole
+                return Layers(record, count, Kind("chunk", record.chunk_tokens, row), longer)
+            if record.window_tokens is not None:
+                return Layers(record, count, Kind("window", record.window_tokens, row), longer)
+            return Layers(record, count, Kind("full", 0, row), longer)
+        if isinstance(record, Latent) and record.window_tokens is None and record.index_pool == 1:
+            return self._latent(spec, record, count, kv)
+        if isinstance(record, Cross):
+            row = record.num_key_value_heads * (kv.key.bytes_for(record.key_dim) + kv.value.bytes_for(record.value_dim))
+            scales = record.num_key_value_heads * TOKEN_HEAD_SCALES if kv.key.name == "int8" else 0
+            return Layers(record, count, Kind("cross", 0, row + scales), (("scales of each token and head", scales),))
+        if isinstance(record, Recurrent) and spec.model_type in STATE_FOLLOWS:
+            return Layers(record, count, Kind("state", 0, state_bytes(spec, record)))
+        raise no_rule(self.name, spec, record)
+
+    def _latent(self, spec: ModelSpec, record: Latent, count: int, kv: KvTypes) -> Layers | None:
+        row, index = record.row_bytes(kv), record.index_bytes(kv)
+        longer: tuple[tuple[str, int], ...] = ()
+        if _sparse(spec):
+            if (record.rank, record.rope_dim, record.index_dim or 128) != DS_MLA_SHAPE:
+                raise no_rule(self.name, spec, record)
+            kept = DS_MLA_ROW if row and kv.key.name == "fp8" else row
+            indexed = DS_MLA_INDEX if index else 0
+            longer = (("fp8_ds_mla rows", kept - row), ("fp8 index keys with a scale", indexed - index))
+            row, index = kept, indexed
+        return Layers(record, count, Kind("full", 0, row + index, latent=True), longer) if row + index else None
+
+    def _differences(
+        self, each: Layers, layout: Layout, held: int, spec: ModelSpec, workload: Workload, kv: KvTypes
+    ) -> list[tuple[str, int]]:
+        """(cause, bytes) of one layer and sequence, without padding layers: they sum to its pages - needed - state."""
+        record, kind, pages = each.record, each.kind, layout.pages[each.kind]
+        n = workload.context_tokens
+        state = record.state_bytes(spec.dtype, workload.encoder_tokens)
+        if kind.rule == "state":
+            return [("hybrid page size", pages.page_bytes - kind.row_bytes), ("state dtype", kind.row_bytes - state)]
+        filled = pages.block_tokens * kind.row_bytes
+        found = [("hybrid page size", held * (pages.page_bytes - filled))]
+        if kind.rule == "cross":
+            tokens, dtype_rows = encoder_tokens(record, workload), state
+        else:
+            tokens = record.visible_tokens(n) if isinstance(record, Attention | Latent) else n
+            dtype_rows = record.needed_bytes(n, kv)
+        spare = (held * pages.block_tokens - tokens) * kind.row_bytes
+        if isinstance(record, Attention) and record.kind in ("sliding_attention", "chunked_attention") and tokens < n:
+            found.append(("windows kept", spare))
+        else:
+            plain = self.block_tokens or (SPARSE_BLOCK if _sparse(spec) else 16)
+            rounding = min(spare, (ceil_div(tokens, plain) * plain - tokens) * kind.row_bytes)
+            found += [("page rounding", rounding), ("hybrid page size", spare - rounding)]
+        found += [(cause, size * tokens) for cause, size in each.longer]
+        rest = tokens * (kind.row_bytes - sum(size for _, size in each.longer)) - dtype_rows
+        return [*found, ("type of cross-attention rows", rest)]
+
+
+def _counts(layers: list[Layers | None]) -> Counter[Kind]:
+    counts: Counter[Kind] = Counter()
+    for each in layers:
+        if each:
+            counts[each.kind] += each.count
+    return counts
+
+
+def _block_ids(layout: Layout, held: dict[Kind, int]) -> int:
+    """Ids of one sequence: one group's where all layers share a block, else of every group."""
+    if not layout.group_size:
+        return max(held.values())
+    return sum(layout.pages[kind].groups * blocks for kind, blocks in held.items())
+
+
+def encoder_tokens(record: CacheRecord, workload: Workload) -> int:
+    return (workload.encoder_tokens or record.default_tokens) if isinstance(record, Cross) else 0
+
+
+def compute_dtype(spec: ModelSpec) -> DType:
+    """Files in float32 are run in 16 bits."""
+    return dtypes.BF16 if spec.dtype == dtypes.FP32 else spec.dtype
+
+
+def state_bytes(spec: ModelSpec, record: Recurrent) -> int:
+    """K - 1 convolution columns in the model's dtype, and the recurrent state in the one vLLM keeps."""
+    dtype = compute_dtype(spec)
+    kept = dtype if STATE_FOLLOWS[spec.model_type] else record.state_dtype
+    return record._replace(state_dtype=kept).state_bytes(dtype, 0)
+
+
+def no_rule(engine: str, spec: ModelSpec, record: CacheRecord) -> NotModelled:
+    text = f"kvcli has no rule of {engine} for the {record.kind} layers of {spec.model_type}"
+    return NotModelled(text, hint="use --engine ideal", code="no_storage_rule")
+
+
+def _sparse(spec: ModelSpec) -> bool:
+    return any(isinstance(record, Latent) and record.index_topk for group in spec.groups for record in group.records)
+
+
+def _check(spec: ModelSpec, kv: KvTypes) -> None:
+    latent = any(isinstance(record, Latent) for group in spec.groups for record in group.records)
+    known = ("fp16", "bf16", "fp8") if latent else ("fp16", "bf16", "fp8", "int8", "nvfp4")
+    if kv.key != kv.value or kv.key.name not in known:
+        what = "one type for K and V" if kv.key != kv.value else "one of " + ", ".join(known)
+        model = "latent rows" if latent else "the cache"
+        raise BadInput(f"vllm keeps {model} in {what}, not in {kv.label}", hint="--kv-dtype fp8", code="unsupported_kv_dtype")
+
+
+#: Versions with a rule of their own, by their first two numbers.
+VERSIONS = ("0.33", "0.9")
+
+
+def policy(options: EngineOptions) -> StoragePolicy:
+    """Raises BadInput for a version without a known rule."""
+    version = options.version or VERSIONS[0]
+    short = ".".join(version.strip().lower().removeprefix("v").split(".")[:2])
+    if short not in VERSIONS:
+        raise BadInput(
+            f"kvcli does not know what vllm {version[:20]} stores",
+            hint="--engine-version is one of " + ", ".join(VERSIONS),
+            code="unknown_engine_version",
+        )
+    return Vllm(options.block_size, options.max_num_batched_tokens, version=short)
