@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from kvcli.dtypes import KvTypes
+from kvcli.dtypes import COMPUTE, KvTypes
 from kvcli.errors import BadInput, Notice
 from kvcli.ledger import Basis, Formula, Ledger, Line, Unit
 from kvcli.model.cache_records import Attention, CacheRecord
@@ -18,6 +18,9 @@ from kvcli.plan.workload import Workload
 if TYPE_CHECKING:
     from kvcli.hardware.accelerators import Accelerator
     from kvcli.plan.floors import Latency
+
+#: Engines whose cache follows the compute dtype or their own options, whatever a checkpoint says.
+OBEYS_NO_FILE = frozenset(("transformers", "kvcli", "llama.cpp", "ollama"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,10 @@ class CacheRow:
 
 
 class CachePlan(NamedTuple):
-    """The cache of all sequences. `bytes_per_token` is what the newest token of one sequence added."""
+    """The cache of all sequences. `bytes_per_token` is what the newest token of one sequence added.
+
+    `causes` say why the engine stores something else than is needed, in bytes that sum to the difference.
+    """
 
     kv: KvTypes
     engine: str
@@ -47,6 +53,10 @@ class CachePlan(NamedTuple):
     stored_bytes: int
     read_bytes_per_step: int
     written_bytes_per_step: int
+    causes: tuple[tuple[str, int], ...] = ()
+    blocks: int | None = None
+    block_tokens: int | None = None
+    notices: tuple[Notice, ...] = ()
 
 
 class MemoryPlan(NamedTuple):
@@ -83,8 +93,13 @@ def build(request: PlanRequest) -> Plan:
     """
     spec, workload = request.spec, request.workload
     weights = weight_bytes(spec, request.weights)
-    cache = _cache(request, request.kv or KvTypes(spec.dtype, spec.dtype))
-    notices = [*spec.notices, *weights.notices]
+    # some engines have a type of their own where nobody names one
+    default = getattr(request.engine, "auto_kv", None)  # types, or how to choose them for a model
+    automatic: KvTypes | None = default(spec) if callable(default) else default
+    kv, kv_notices = _kv_types(request, automatic)
+    cache = _cache(request, kv)
+    weights = weights._replace(multiply_units=(*weights.multiply_units, *_cache_units(spec, cache.kv)))
+    notices = [*spec.notices, *weights.notices, *kv_notices, *cache.notices]
     longest = max(workload.context_tokens, workload.prefill_tokens)
     if workload.prefill_tokens > workload.context_tokens:
         raise BadInput(
@@ -104,6 +119,31 @@ def build(request: PlanRequest) -> Plan:
     return Plan(spec, workload, cache, weights, request.device, memory, times, tuple(notices))
 
 
+def _cache_units(spec: ModelSpec, kv: KvTypes) -> tuple[str, ...]:
+    """Multiply units that attention could use: a narrow cache, or an indexer, may be multiplied as narrow as it is."""
+    units = {"fp8"} if any(getattr(record, "index_heads", 0) for group in spec.groups for record in group.records) else set()
+    for dtype in kv:
+        if dtype not in COMPUTE:
+            units.add("fp8" if dtype.name in ("fp8", "nvfp4", "mxfp4") else "int8")
+    return tuple(sorted(units))
+
+
+def _kv_types(request: PlanRequest, automatic: KvTypes | None) -> tuple[KvTypes, tuple[Notice, ...]]:
+    """The types asked for, else the engine's own, else the file's, which libraries do not obey, else the compute dtype."""
+    spec, file = request.spec, request.spec.quantization
+    plain = automatic or KvTypes(spec.dtype, spec.dtype)
+    if request.kv is not None or file is None or not file.kv_key:
+        return request.kv or plain, ()
+    if file.kv_dtype is None:
+        text = f"{spec.source} sets {file.kv_key} to {file.kv_why}, for which kvcli has no rule: the cache is planned in {plain.label}"
+        return plain, (Notice("kv_dtype_not_modelled", text),)
+    if request.engine.name in OBEYS_NO_FILE:
+        text = f"{spec.source} asks for a {file.kv_dtype.name} cache ({file.kv_key}), which {request.engine.name} does not obey"
+        return plain, (Notice("kv_dtype_of_file", text),)
+    text = f"the cache is {file.kv_dtype.name} because {spec.source} says so ({file.kv_key}): --kv-dtype changes it"
+    return KvTypes(file.kv_dtype, file.kv_dtype), (Notice("kv_dtype_of_file", text),)
+
+
 def _encoder_notice(spec: ModelSpec, workload: Workload) -> list[Notice]:
     cross = [record for group in spec.groups for record in group.records if record.kind == "cross_attention"]
     if workload.encoder_tokens or all(getattr(record, "default_tokens", 0) for record in cross):
@@ -115,7 +155,9 @@ def _encoder_notice(spec: ModelSpec, workload: Workload) -> list[Notice]:
 def _cache(request: PlanRequest, kv: KvTypes) -> CachePlan:
     spec, workload = request.spec, request.workload
     n, batch = workload.context_tokens, workload.batch_size
-    rows = tuple(_row(group, record, request, kv) for group in spec.groups for record in group.records)
+    stored = request.engine.store(spec, workload, kv)
+    records = [(group, record) for group in spec.groups for record in group.records]
+    rows = tuple(_row(*pair, request, kv, size) for pair, size in zip(records, stored.rows, strict=True))
     state = sum(row.state_bytes for row in rows)
     return CachePlan(
         kv=kv,
@@ -125,14 +167,18 @@ def _cache(request: PlanRequest, kv: KvTypes) -> CachePlan:
         bytes_per_token=cache_bytes(spec.groups, n, kv) - cache_bytes(spec.groups, n - 1, kv),
         needed_bytes=sum(row.needed_bytes for row in rows),
         state_bytes=state,
-        stored_bytes=sum(row.stored_bytes for row in rows),
+        stored_bytes=stored.total_bytes,
+        causes=stored.causes,
+        blocks=stored.blocks,
+        block_tokens=stored.block_tokens,
+        notices=stored.notices,
         # states are read and written whole by every step
         read_bytes_per_step=batch * read_bytes(spec.groups, n, kv) + state,
         written_bytes_per_step=batch * written_bytes(spec.groups, kv) + sum(r.state_bytes for r in rows if r.kind != "cross_attention"),
     )
 
 
-def _row(group: LayerGroup, record: CacheRecord, request: PlanRequest, kv: KvTypes) -> CacheRow:
+def _row(group: LayerGroup, record: CacheRecord, request: PlanRequest, kv: KvTypes, stored_bytes: int) -> CacheRow:
     workload, dtype = request.workload, request.spec.dtype
     n, sequences = workload.context_tokens, workload.batch_size * group.count
     needed = record.needed_bytes(n, kv)
@@ -144,7 +190,7 @@ def _row(group: LayerGroup, record: CacheRecord, request: PlanRequest, kv: KvTyp
         bytes_per_token=sequences * (needed - record.needed_bytes(n - 1, kv)),
         needed_bytes=sequences * needed,
         state_bytes=sequences * state,
-        stored_bytes=group.count * request.engine.stored_bytes(record, workload, kv, dtype),
+        stored_bytes=stored_bytes,
         formula=_formula(record, group.count, workload, kv, needed, state),
     )
 
@@ -172,6 +218,8 @@ def weights_line(spec: ModelSpec, weights: WeightBytes, item: str) -> Line:
     """The ledger line of the resident (`weights`) or read (`weights_read`) bytes."""
     read = item == "weights_read"
     amount = weights.read_bytes_per_step if read else weights.resident_bytes
+    if weights.quantized is not None:
+        return Line(item, amount, Unit.BYTES, weights.quantized_formula(spec, read), weights.basis, spec.source)
     if weights.matrix_dtype is None or weights.other_dtype is None:
         return Line(item, amount, Unit.BYTES, Formula("tensors_of_file", (("bytes", amount),)), Basis.HEADER, spec.source)
     parameters = spec.step_parameters if read else spec.parameters

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class PlanRequest(NamedTuple):
-    """`kv` and `weights` None mean auto: the model's compute dtype, and the file's own tensors where there are any."""
+    """`kv` and `weights` None mean auto: the cache in the type the file fixes, else the compute dtype; the file's own weights."""
 
     spec: ModelSpec
     workload: Workload

@@ -6,11 +6,17 @@ from typing import NamedTuple
 
 from kvcli.dtypes import COMPUTE, PLAIN, DType, known
 from kvcli.errors import BadInput, Notice, NotModelled
-from kvcli.ledger import Basis
+from kvcli.ledger import Basis, Formula
+from kvcli.model.quantization import Quantization, Scheme
 from kvcli.model.spec import ModelSpec
+from kvcli.plan.quantization import NoLayout, Quantized, quantized
 
 #: Types of linear layers only; the tables, the head, norms and biases stay in the compute dtype.
 LINEAR_ONLY = tuple(PLAIN[name] for name in ("fp8", "int8", "int4", "nvfp4", "mxfp4"))
+
+#: AWQ's and GPTQ's rule: N weights of 4 bits share a scale of 16 bits and a zero of 4, so 4 + 20/N bits a weight.
+#: A block of 2 N weights is N + 5 bytes.
+INT4_GROUPS = {name: DType(name, 2 * size, size + 5) for size in (32, 64, 128) for name in (f"int4-g{size}",)}
 
 #: Multiply units that could carry the products, by weight type; the fastest one bounds the time from below.
 _UNITS = {
@@ -25,7 +31,9 @@ _FILE_UNITS = ("int8", "bf16", "fp16")
 
 
 class WeightBytes(NamedTuple):
-    """Bytes of all weights. `matrix_dtype` and `other_dtype` are None when the bytes were read from a header."""
+    """Bytes of all weights. `matrix_dtype` and `other_dtype` are None when the bytes were read from a header or follow the
+    file's own quantisation, which is then in `quantized`.
+    """
 
     dtype: str
     resident_bytes: int
@@ -35,15 +43,30 @@ class WeightBytes(NamedTuple):
     matrix_dtype: DType | None = None
     other_dtype: DType | None = None
     notices: tuple[Notice, ...] = ()
+    quantized: Quantized | None = None
+
+    def quantized_formula(self, spec: ModelSpec, read: bool) -> Formula:
+        """The equation of a file's own quantisation, of the resident bytes or of those that a step reads."""
+        if self.quantized is None:
+            raise ValueError("these weights do not follow a file's quantisation")
+        amounts = self.quantized.read if read else self.quantized.resident
+        terms = (
+            ("quantized_parameters", amounts.elements),
+            ("bits_each", 8 * amounts.weight_bytes / amounts.elements if amounts.elements else 0),
+            ("scale_bytes", amounts.scale_bytes),
+            ("other_parameters", (spec.step_parameters if read else spec.parameters) - amounts.elements),
+            ("other_bits_each", spec.dtype.bits_per_element),
+        )
+        return Formula("weights_quantized_read" if read else "weights_quantized", terms)
 
 
 def parse_weights(text: str) -> DType:
     """The weight type a user named. Raises NotModelled for the types that GGUF files mix, BadInput for unknown names."""
-    found = known(text)
+    found = INT4_GROUPS.get(text.strip().lower()) or known(text)
     if found is None and text.strip().lower().startswith(("q", "iq", "tq")):
         raise _mixed(text[:40])
     if found is None:
-        names = ", ".join(kind.name for kind in (*COMPUTE, *LINEAR_ONLY))
+        names = ", ".join(kind.name for kind in (*COMPUTE, *LINEAR_ONLY, *INT4_GROUPS.values()))
         raise BadInput(f"--weights {text[:40]!r} is not a type that kvcli knows", hint=f"one of {names}", code="unknown_dtype")
     return found
 
@@ -63,10 +86,17 @@ def weight_bytes(spec: ModelSpec, asked: DType | None) -> WeightBytes:
     """
     if asked is None and spec.tensors is not None:
         file = spec.tensors
-        units = _FLOAT_UNITS if PLAIN.get(file.dtype) in COMPUTE else _FILE_UNITS
+        # fp8 and fp4 files may also be multiplied on units of their own type: the fastest of all bounds the time
+        units = _FLOAT_UNITS if PLAIN.get(file.dtype) in COMPUTE else tuple(dict.fromkeys((*_UNITS.get(file.dtype, ()), *_FILE_UNITS)))
         return WeightBytes(file.dtype, file.resident_bytes, file.read_bytes_per_step, Basis.HEADER, units)
+    notices: tuple[Notice, ...] = ()
+    if asked is None and spec.quantization is not None:
+        own = _file_bytes(spec, spec.quantization)
+        if isinstance(own, WeightBytes):
+            return own
+        notices = (own,)
     matrix = asked or spec.dtype
-    if matrix not in COMPUTE and matrix not in LINEAR_ONLY:
+    if matrix not in COMPUTE and matrix not in LINEAR_ONLY and matrix.name not in INT4_GROUPS:
         raise _mixed(matrix.name)
     other = matrix if matrix in COMPUTE else spec.dtype
     read_matrices = spec.active_matrices - spec.shared
@@ -78,14 +108,49 @@ def weight_bytes(spec: ModelSpec, asked: DType | None) -> WeightBytes:
         multiply_units=_UNITS.get(matrix.name, _FLOAT_UNITS),
         matrix_dtype=matrix,
         other_dtype=other,
-        notices=_scale_notice(matrix, other),
+        notices=(*notices, *_scale_notice(matrix, other)),
     )
+
+
+def _file_bytes(spec: ModelSpec, quantization: Quantization) -> WeightBytes | Notice:
+    """The weights as the file stores them, or the notice that says why they are planned in the compute dtype."""
+    scheme, why = quantization.scheme, quantization.why
+    if scheme is not None:
+        try:
+            amounts = quantized(spec, scheme)
+        except NoLayout as error:
+            why = str(error)
+        else:
+            bits = int(spec.dtype.bits_per_element)
+            return WeightBytes(
+                dtype=scheme.label,
+                resident_bytes=amounts.resident.bytes_with(spec.parameters - amounts.resident.elements, bits),
+                read_bytes_per_step=amounts.read.bytes_with(spec.step_parameters - amounts.read.elements, bits),
+                basis=Basis.FORMULA,
+                multiply_units=_UNITS.get(scheme.units, _FLOAT_UNITS),
+                notices=(_own_notice(spec, scheme, amounts),),
+                quantized=amounts,
+            )
+    method = f" ({quantization.method})" if quantization.method else ""
+    text = f"{spec.source} is quantised{method}, but {why}: weights are planned in {spec.dtype.name} unless --weights says otherwise"
+    return Notice("quantized_weights", text)
+
+
+def _own_notice(spec: ModelSpec, scheme: Scheme, amounts: Quantized) -> Notice:
+    if not amounts.exact:
+        text = f"weights {scheme.label} as {spec.source} says, scales not counted: the shapes of its matrices are not known"
+        return Notice("scales_not_counted", text)
+    what = "routed experts" if scheme.experts_only else "matrices"
+    text = (
+        f"weights {scheme.label} as {spec.source} says ({scheme.method}), with scales: {amounts.resident.elements:,} parameters in {what}"
+    )
+    return Notice("weights_of_file", f"{text}; routers, tables, norms and biases stay {spec.dtype.name}")
 
 
 def _scale_notice(matrix: DType, other: DType) -> tuple[Notice, ...]:
     if matrix in COMPUTE:
         return ()
-    scales = "" if matrix.block_elements >= 16 else ", scales not counted"
+    scales = "" if matrix.block_elements >= 16 else ", one scale a matrix at most, which is not counted"
     text = f"weights {matrix.name}: the matrices of the layers{scales}; tables, head, norms and biases stay {other.name}"
     return (Notice("weights_linear_only", text),)
 
@@ -96,6 +161,8 @@ def expected_read_bytes(spec: ModelSpec, weights: WeightBytes, batch_size: int) 
     Of E experts, k for each of B sequences, E (1 - (1 - k/E)^B) distinct ones are expected; real routing is skewed and reads
     fewer. None for models without routed experts, and where bytes come from a file's header.
     """
+    if weights.quantized is not None:
+        return _expected_of_file(weights.quantized, weights.read_bytes_per_step, batch_size)
     matrix, other = weights.matrix_dtype, weights.other_dtype
     if matrix is None or other is None or not any(group.parameters.num_experts for group in spec.groups):
         return None
@@ -103,7 +170,17 @@ def expected_read_bytes(spec: ModelSpec, weights: WeightBytes, batch_size: int) 
     for group in spec.groups:
         p = group.parameters
         if p.num_experts:
-            distinct = p.num_experts * (1 - (1 - p.experts_per_token / p.num_experts) ** batch_size)
-            extra = max(0.0, distinct - p.experts_per_token) * group.count
+            extra = _extra_experts(p.num_experts, p.experts_per_token, batch_size) * group.count
             total += extra * (p.expert * matrix.bits_per_element + p.expert_vectors * other.bits_per_element) / 8
     return round(total)
+
+
+def _extra_experts(num_experts: int, experts_per_token: int, batch_size: int) -> float:
+    """Distinct experts beyond the k of one token."""
+    distinct = num_experts * (1 - (1 - experts_per_token / num_experts) ** batch_size)
+    return max(0.0, distinct - experts_per_token)
+
+
+def _expected_of_file(amounts: Quantized, read_bytes: int, batch_size: int) -> int | None:
+    extra = [e.layers * e.bytes_each * _extra_experts(e.num_experts, e.experts_per_token, batch_size) for e in amounts.experts]
+    return round(read_bytes + sum(extra)) if extra else None
