@@ -11,6 +11,7 @@ import typer
 from kvcli.cli.weights import DEFAULT_MODEL, require_run_extra
 from kvcli.errors import EXIT_NO
 from kvcli.model.cut import cut_layers
+from kvcli.model.hub import HubAccess
 from kvcli.model.resolve import resolve
 from kvcli.units import parse_counts
 
@@ -19,11 +20,12 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=
 
 @app.command()
 def verify(
-    model: Annotated[str, typer.Argument(help="Preset, config.json or .gguf whose shape to check; weights are random.")] = DEFAULT_MODEL,
+    model: Annotated[str, typer.Argument(help="Preset, config.json, .gguf or hub id to check; weights are random.")] = DEFAULT_MODEL,
     ctx: Annotated[str, typer.Option(metavar="TOKENS", help="Contexts at which the cache's memory is checked.")] = "256,512,1024",
     layers: Annotated[int | None, typer.Option(metavar="N", help="Only the first N layers.")] = None,
     dtype: Annotated[str, typer.Option(metavar="T", help="fp32, bf16 or fp16; logits are compared in fp32 only.")] = "fp32",
     device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or cuda:1.")] = "auto",
+    offline: Annotated[bool, typer.Option("--offline", help="Never use the network; hub ids come from the cache.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Prove the plan on this machine.
@@ -33,7 +35,7 @@ def verify(
     Example: kvcli verify llama3.2-1b --ctx 1024,2048,4096
     """
     contexts = parse_counts(ctx, "--ctx")
-    spec = resolve(model)
+    spec = resolve(model, hub=HubAccess(lambda text: print(text, file=sys.stderr, flush=True), offline))
     if layers is not None:
         spec = cut_layers(spec, layers)
     require_run_extra()

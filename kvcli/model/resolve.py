@@ -1,14 +1,18 @@
-"""From what the user typed to a model: a preset name, a folder, a config.json, a GGUF file, or a hub id of a preset."""
+"""From what the user typed to a model: a preset name, a folder, a config.json, a GGUF file, or a hub id."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kvcli.errors import BadInput, Notice
 from kvcli.model import presets
 from kvcli.model.config import read_config_file
 from kvcli.model.spec import ModelSpec
+
+if TYPE_CHECKING:
+    from kvcli.model.hub import HubAccess
 
 
 def is_path(text: str) -> bool:
@@ -36,11 +40,12 @@ def expand(text: str) -> Path:
         raise BadInput(f"{text[:80]!r} cannot be a path: {reason[:80]}", code="unreadable_file") from None
 
 
-def resolve(text: str, assume: str | None = None) -> ModelSpec:
+def resolve(text: str, assume: str | None = None, hub: HubAccess | None = None) -> ModelSpec:
     """The model a user named.
 
     Raises BadInput when nothing has that name (it lists the nearest) or a file cannot be used, NotModelled for an
-    architecture without a reader (`assume` "gqa" reads an unknown config all the same, labelled).
+    architecture without a reader (`assume` "gqa" reads an unknown config all the same, labelled). With `hub`, an id
+    `owner/name` that is neither a path nor a preset is fetched (raises what hub.read_hub does); without, there is no network.
     """
     if len(text) > 200 and not is_path(text[:4096]):
         raise BadInput(f"no model has a name of {len(text):,} characters", hint="kvcli presets lists the names", code="unknown_model")
@@ -52,12 +57,22 @@ def resolve(text: str, assume: str | None = None) -> ModelSpec:
         return _warn_both(spec, text, f"the path was taken, not the preset {other.name}") if other else spec
     preset = presets.find(text)
     if preset is None:
-        raise _nothing_called(text)
+        spec_from_hub = _from_hub(text, assume, hub) if hub is not None and "/" in text else None
+        if spec_from_hub is None:
+            raise _nothing_called(text)
+        return spec_from_hub
     return (
         _warn_both(preset.spec(), text, f"the preset was taken, not the path; write ./{text} for that")
         if Path(text).exists()
         else preset.spec()
     )
+
+
+def _from_hub(text: str, assume: str | None, hub: HubAccess) -> ModelSpec | None:
+    from kvcli.model.hub import parse_id, read_hub
+
+    wanted = parse_id(text)
+    return None if wanted is None else read_hub(wanted, hub, assume)
 
 
 def _warn_both(spec: ModelSpec, text: str, taken: str) -> ModelSpec:
@@ -95,7 +110,12 @@ def _read_path(path: Path, assume: str | None) -> ModelSpec:
 def _read_folder(path: Path, assume: str | None) -> ModelSpec:
     config = path / "config.json"
     if config.is_file():
-        return read_config_file(config, assume)
+        spec = read_config_file(config, assume)
+        if any(path.glob("*.safetensors")) or (path / "model.safetensors.index.json").exists():
+            from kvcli.model.weight_files import with_weight_files
+
+            return with_weight_files(spec, path)
+        return spec
     files = sorted(path.glob("*.gguf"))
     if len(files) == 1:
         from kvcli.model.gguf_config import read_gguf_file

@@ -180,7 +180,7 @@ def test_csv_and_markdown(kvcli):
         (["llama3-8b", "--nope"], 2, "--nope"),
         ([], 2, "MODEL"),
         (["./nowhere/config.json"], 2, "does not exist"),
-        (["nobody/nothing"], 2, "hub id"),
+        (["nobody/nothing", "--offline"], 3, "hub"),
         ([""], 2, "empty"),
     ],
 )
