@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from kvcli import dtypes
 from kvcli.errors import BadInput, Notice, NotModelled
+from kvcli.model import config_checks
 from kvcli.model.families.table import READERS, WRAPPERS
 from kvcli.model.fields import Fields
 from kvcli.model.layers import group_layers
+from kvcli.model.quantization import read_quantization
 from kvcli.model.spec import ModelSpec
 
 if TYPE_CHECKING:
@@ -28,15 +30,25 @@ MAX_CONFIG_BYTES = 16 * 2**20
 
 def read_config_file(path: Path, assume: str | None = None) -> ModelSpec:
     """The model of a `config.json`. Raises BadInput for an unusable file, NotModelled for an unknown `model_type`."""
-    return spec_from_config(load_json(path), _name(path), str(path), assume)
+    return spec_from_config(with_modelopt(load_json(path), path), _name(path), str(path), assume)
 
 
-def load_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file. Raises BadInput that names the file and what is wrong with it."""
+def with_modelopt(config: dict[str, Any], path: Path) -> dict[str, Any]:
+    """NVIDIA's older checkpoints say how they are quantised in `hf_quant_config.json` beside the config, not in it."""
+    beside = path.with_name("hf_quant_config.json")
+    levels = (config, *(value for value in config.values() if isinstance(value, Mapping)))
+    if any(level.get("quantization_config") for level in levels) or not beside.is_file():
+        return config
+    found = load_json(beside).get("quantization")
+    return {**config, "quantization_config": {"quant_method": "modelopt", **found}} if isinstance(found, dict) else config
+
+
+def load_json(path: Path, max_bytes: int = MAX_CONFIG_BYTES) -> dict[str, Any]:
+    """A JSON object from a file of at most `max_bytes`. Raises BadInput that names the file and what is wrong with it."""
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise BadInput(f"{path} is not a regular file", code="unreadable_file")
-        if path.stat().st_size > MAX_CONFIG_BYTES:
+        if path.stat().st_size > max_bytes:
             raise BadInput(f"{path} is larger than any model config ({path.stat().st_size:,} bytes)", code="config_too_large")
         values = json.loads(path.read_bytes())
     except OSError as error:
@@ -74,26 +86,11 @@ def spec_from_config(config: Mapping[str, Any], name: str, source: str, assume: 
             hint=f"it reads {len(READERS)} types; --assume gqa plans this one as plain grouped-query attention, labelled so",
             code="unknown_model_type",
         )
+    config_checks.refuse_foreign_keys(fields, model_type)
     dtype, notices = _compute_dtype(fields)
-    if fields.has("quantization_config"):
-        method = fields.mapping("quantization_config").text("quant_method", "")
-        how = f" ({method[:20]})" if method else ""
-        text = f"{source} is quantised{how}: weights are planned in {dtype.name} unless --weights says otherwise"
-        notices = (*notices, Notice("quantized_weights", text))
     spec = build_spec(read_family(model_type, fields), model_type, name, source, dtype, notices)
-    return replace(spec, notices=(*spec.notices, *_tower_notices(fields, spec)))
-
-
-def _tower_notices(fields: Fields, spec: ModelSpec) -> tuple[Notice, ...]:
-    """A multimodal file plans its decoder: what that means for images, and for towers that are not counted."""
-    if fields.outer is None:
-        return ()
-    notices = []
-    if not spec.has_cross_attention:
-        notices.append(Notice("image_tokens", "image and audio tokens take the same cache as text: count them in the context"))
-    if not spec.tower_parameters and any(fields.outer.has(key) for key in ("vision_config", "audio_config")):
-        notices.append(Notice("towers_not_counted", f"{spec.name} has towers beside its decoder, whose weights are not counted"))
-    return tuple(notices)
+    quantization = read_quantization(fields.mapping("quantization_config")) if fields.has("quantization_config") else None
+    return replace(spec, quantization=quantization, notices=(*spec.notices, *config_checks.notices(fields, spec)))
 
 
 def decoder_fields(fields: Fields) -> Fields:
@@ -109,6 +106,8 @@ def decoder_fields(fields: Fields) -> Fields:
         nested = nested.mapping(key)
     if not nested.values:  # older files (Qwen2-VL) keep the decoder's keys at the top
         nested = Fields({key: value for key, value in fields.values.items() if key != "model_type"}, fields.where)
+    for key in WRAPPERS[outer_type].required:
+        nested.integer(key)  # an absent one is an error: the wrapper has defaults of its own
     inherited = {key: fields.values[key] for key in EITHER_LEVEL if key in fields.values}
     inner_type = {"model_type": WRAPPERS[outer_type].model_type}
     values = {**inherited, **inner_type, **nested.values}
@@ -153,7 +152,8 @@ def build_spec(model: ModelParts, model_type: str, name: str, source: str, dtype
 def _nested_under_its_own_type(fields: Fields) -> Fields:
     """A file of a plain type that keeps its keys in `text_config` all the same: without its own layers, those are the model's."""
     nested = fields.values.get("text_config")
-    if not isinstance(nested, Mapping) or any(fields.has(key) for key in ("hidden_size", "n_embd", "d_model")):
+    known = fields.values.get("model_type") in READERS
+    if not known or not isinstance(nested, Mapping) or any(fields.has(key) for key in ("hidden_size", "n_embd", "d_model")):
         return fields
     inherited = {key: fields.values[key] for key in ("model_type", *EITHER_LEVEL) if key in fields.values}
     return Fields({**inherited, **nested}, f"{fields.where}: text_config", outer=fields)

@@ -1,8 +1,8 @@
-"""The model inside a GGUF file: its metadata in Hugging Face names, its weights from the tensor list."""
+"""The model inside a GGUF file or a set of split ones: metadata in Hugging Face names, weights from the tensor list."""
 
 from __future__ import annotations
 
-from collections import Counter
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,127 +12,140 @@ from kvcli import dtypes
 from kvcli.errors import BadInput, Notice, NotModelled
 from kvcli.model.config import build_spec, read_family
 from kvcli.model.fields import Fields
-from kvcli.model.gguf import GgufHeader, TensorInfo, read_header
-from kvcli.model.spec import ModelSpec, TensorFile
+from kvcli.model.gguf import GgufHeader, read_header
+from kvcli.model.gguf_archs import ARCHITECTURES, COMMON, MAYBE_BY_LAYER
+from kvcli.model.gguf_meta import Meta
+from kvcli.model.gguf_tensors import check_widths, count_notice, sum_tensors
+from kvcli.model.spec import ModelSpec
 
-#: general.architecture -> model_type of the reader. Mistral files call themselves llama.
-ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "phi3": "phi3", "gpt2": "gpt2"}
-
-#: GGUF key after the architecture's prefix -> config keys of the readers
-_KEYS = {
-    "block_count": ("num_hidden_layers", "n_layer"),
-    "context_length": ("max_position_embeddings", "n_positions"),
-    "embedding_length": ("hidden_size", "n_embd"),
-    "feed_forward_length": ("intermediate_size", "n_inner"),
-    "attention.head_count": ("num_attention_heads", "n_head"),
-    "attention.head_count_kv": ("num_key_value_heads",),
-    "attention.key_length": ("head_dim",),
-    "attention.layer_norm_rms_epsilon": ("rms_norm_eps",),
-    "attention.layer_norm_epsilon": ("layer_norm_epsilon",),
-    "attention.sliding_window": ("sliding_window",),
-    "rope.freq_base": ("rope_theta",),
-}
-
-#: Tensors that hold rotary factors: positions, not weights of the model.
-ROPE_FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
+#: How llama.cpp's gguf-split names the parts.
+_PART = re.compile(r"^(.*)-(\d{5})-of-(\d{5})\.gguf$", re.IGNORECASE)
+MAX_PARTS = 10_000
 
 
 def read_gguf_file(path: Path) -> ModelSpec:
-    """The model of a GGUF file. Raises BadInput for a damaged file, NotModelled for an architecture without reader."""
-    return spec_from_header(read_header(path))
+    """The model of a GGUF file; given any part of a split one, of all its parts.
+
+    Raises BadInput for a damaged or missing file, NotModelled for an architecture without reader.
+    """
+    first, *others = [read_header(part) for part in _parts(path)]
+    tensors = [tensor for header in (first, *others) for tensor in header.tensors]
+    if len({tensor.name for tensor in tensors}) != len(tensors):
+        raise BadInput(f"{path} and its other parts hold a tensor twice", hint="download them again", code="duplicate_tensor")
+    if others:
+        _check_split(first, others, len(tensors))
+        return spec_from_header(replace(first, tensors=tuple(tensors)), split=True)
+    return spec_from_header(first)
 
 
-def spec_from_header(header: GgufHeader) -> ModelSpec:
-    """Layers from the metadata, exact weight bytes from the tensor infos; the cache is f16, llama.cpp's default."""
+def _parts(path: Path) -> tuple[Path, ...]:
+    """All parts of the file, itself alone where its name promises no others. Raises BadInput that names a missing one."""
+    found = _PART.match(path.name)
+    if found is None:
+        return (path,)
+    count = int(found[3])
+    if not 1 <= int(found[2]) <= count <= MAX_PARTS:
+        raise BadInput(f"{path} is part {int(found[2]):,} of {count:,} by its name, which cannot be", code="bad_split")
+    parts = tuple(path.with_name(f"{found[1]}-{number:05d}-of-{found[3]}.gguf") for number in range(1, count + 1))
+    for part in parts:
+        if not part.exists():
+            raise BadInput(f"{part} is missing, one of {count} parts of the model", hint="download it too", code="missing_part")
+    return parts
+
+
+def _check_split(first: GgufHeader, others: Sequence[GgufHeader], tensors: int) -> None:
+    """The parts' own counters, where they have them."""
+    for number, header in enumerate((first, *others)):
+        for key, wanted in (("split.no", number), ("split.count", 1 + len(others)), ("split.tensors.count", tensors)):
+            value = header.metadata.get(key, wanted)
+            if value != wanted:
+                text = f"{header.path} says {key} {str(value)[:40]} where the files beside it make {wanted}"
+                raise BadInput(text, hint="the parts may be of different models", code="bad_split")
+
+
+def spec_from_header(header: GgufHeader, split: bool = False) -> ModelSpec:
+    """Layers from the metadata, exact weight bytes from the tensor infos; the cache is f16, llama.cpp's default.
+
+    Raises NotModelled for one part of a split file, unless its tensors are those of all parts (`split`).
+    """
     architecture = header.metadata.get("general.architecture")
+    parts = header.metadata.get("split.count", 1)
+    if not split and isinstance(parts, int) and parts > 1:
+        raise NotModelled(f"{header.path} is one of {parts} parts of a model", hint="merge them with gguf-split", code="split_file")
     if not isinstance(architecture, str):
         raise BadInput(f"{header.path} has no general.architecture", code="missing_field")
     if architecture not in ARCHITECTURES:
         raise NotModelled(
-            f"{header.path}: kvcli has no reader for the GGUF architecture {architecture!r}",
+            f"{header.path}: kvcli has no reader for the GGUF architecture {architecture[:60]!r}",
             hint="it reads " + ", ".join(ARCHITECTURES),
             code="unknown_architecture",
         )
-    _refuse_variants(header, architecture)
-    tensors = {tensor.name: tensor for tensor in header.tensors}
-    fields = Fields(_config(header, architecture, tensors), str(header.path))
-    model_type = ARCHITECTURES[architecture]
-    if model_type == "llama" and fields.has("sliding_window"):
-        model_type = "mistral"  # the kin with a window on every layer
+    known = ARCHITECTURES[architecture]
+    meta = Meta(header, architecture, header.tensors)
+    config = _config(meta)
+    if known.more is not None:
+        config |= known.more(meta, config)
+    model_type = config.pop("model_type", known.model_type)
+    if model_type in ("mixtral", "granitemoe", "granitemoeshared", "olmoe"):
+        config["intermediate_size"] = config.pop("expert_width", None) or config.get("intermediate_size")
+    fields = Fields({key: value for key, value in config.items() if value is not None or key == "q_lora_rank"}, str(header.path))
     model = read_family(model_type, fields)
+    if not known.runs or model_type == "mixtral":
+        model = replace(model, decoder=None)
     if architecture == "llama" and model.decoder is not None and model.decoder.rope is not None:
         # llama files store q and k permuted, so that neighbouring dimensions pair
         rope = model.decoder.rope._replace(layout="interleaved")
         model = replace(model, decoder=model.decoder._replace(rope=rope))
     spec = build_spec(model, model_type, header.path.stem, str(header.path), dtypes.FP16, ())
-    return replace(spec, tensors=_tensor_file(header.tensors, tied=spec.tied), notices=_count_notice(spec, header.tensors))
+    check_widths(spec, meta)
+    file, elements = sum_tensors(spec, meta, header.tensors)
+    return replace(spec, tensors=file, notices=(*spec.notices, *count_notice(spec, elements), *_expanded_notice(meta, spec)))
 
 
-def _refuse_variants(header: GgufHeader, architecture: str) -> None:
-    """Raises NotModelled for what the readers of these architectures do not cover."""
-    experts = header.metadata.get(f"{architecture}.expert_count", 0)
-    if experts:
-        raise NotModelled(f"{header.path} has {experts} experts, which kvcli does not model in GGUF files", code="variant_not_modelled")
-    key, value = (header.metadata.get(f"{architecture}.attention.{name}_length") for name in ("key", "value"))
-    if value is not None and value != key:
-        text = f"{header.path} has values of another width ({value}) than keys ({key}), which kvcli does not model in GGUF files"
-        raise NotModelled(text, code="variant_not_modelled")
-
-
-def _config(header: GgufHeader, architecture: str, tensors: dict[str, TensorInfo]) -> dict[str, Any]:
-    config: dict[str, Any] = {
-        "tie_word_embeddings": "output.weight" not in tensors,
-        "attention_bias": "blk.0.attn_q.bias" in tensors,
-        "mlp_bias": "blk.0.ffn_up.bias" in tensors,
-    }
-    for key, names in _KEYS.items():
-        value = header.metadata.get(f"{architecture}.{key}")
-        if isinstance(value, Sequence) and not isinstance(value, str):
-            if len(set(value)) != 1:
-                raise NotModelled(f"{header.path}: {architecture}.{key} differs from layer to layer", code="per_layer_heads")
-            value = value[0]
-        if value is not None:
-            config.update(dict.fromkeys(names, value))
-    embedding = tensors.get("token_embd.weight")
-    if embedding is None or len(embedding.shape) != 2:
-        raise BadInput(f"{header.path} has no token_embd.weight", hint="it may be a vocabulary or adapter file", code="no_weights")
-    config["vocab_size"] = embedding.shape[1]
-    rotated, head_dim = header.metadata.get(f"{architecture}.rope.dimension_count"), config.get("head_dim")
-    heads, hidden = config.get("num_attention_heads"), config.get("hidden_size")
-    if head_dim is None and isinstance(heads, int) and isinstance(hidden, int) and heads > 0:
-        head_dim = hidden // heads
-    if isinstance(rotated, int) and isinstance(head_dim, int) and 0 < rotated < head_dim:
-        config["partial_rotary_factor"] = rotated / head_dim
-    kind = header.metadata.get(f"{architecture}.rope.scaling.type")
-    if "rope_freqs.weight" in tensors:
-        config["rope_scaling"] = {"rope_type": "factors"}
-    elif isinstance(kind, str) and kind != "none":
-        config["rope_scaling"] = {"rope_type": kind, "factor": header.metadata.get(f"{architecture}.rope.scaling.factor", 1.0)}
-    elif "rope_factors_long.weight" in tensors:
-        config["rope_scaling"] = {"rope_type": "longrope"}
-    if "sliding_window" in config:
-        config["use_sliding_window"] = True
-        config["max_window_layers"] = 0
-    elif architecture in ("qwen2", "qwen3"):
-        config["use_sliding_window"] = False
-    return config
-
-
-def _tensor_file(tensors: Sequence[TensorInfo], tied: bool) -> TensorFile:
-    stored: Counter[str] = Counter()
-    unread = 0
-    for tensor in tensors:
-        stored[tensor.dtype.name] += tensor.size_bytes
-        if tensor.name == "position_embd.weight" or (tensor.name == "token_embd.weight" and not tied):
-            unread += tensor.size_bytes
-    resident = sum(stored.values())
-    return TensorFile(dtype=stored.most_common(1)[0][0], resident_bytes=resident, read_bytes_per_step=resident - unread)
-
-
-def _count_notice(spec: ModelSpec, tensors: Sequence[TensorInfo]) -> tuple[Notice, ...]:
-    """The tensor list is the truth about weights; a metadata block that disagrees with it deserves a word."""
-    elements = sum(tensor.elements for tensor in tensors if tensor.name not in ROPE_FACTORS)
-    if elements == spec.parameters:
+def _expanded_notice(meta: Meta, spec: ModelSpec) -> tuple[Notice, ...]:
+    """Latent attention that llama.cpp computes with every head's keys and values, which it then caches."""
+    if meta.architecture not in ("deepseek2", "minicpm3") or meta.scalar("attention.key_length_mla") is not None:
         return ()
-    text = f"{spec.source} holds {elements:,} weights, its metadata describes {spec.parameters:,}: bytes are those of its tensors"
-    return (Notice("tensor_count_differs", text),)
+    text = f"{meta.where} keeps latent attention in an older form: llama.cpp caches every head's keys and values for it, not the latent"
+    return (Notice("expanded_heads", text),)
+
+
+def _config(meta: Meta) -> dict[str, Any]:
+    """The keys that nearly all readers share."""
+    header, tensors = meta.header, meta.tensors
+    known = ARCHITECTURES[meta.architecture]
+    config: dict[str, Any] = {
+        "num_hidden_layers": meta.layers,
+        "tie_word_embeddings": "output.weight" not in tensors,
+        "attention_bias": meta.has("attn_q.bias") or meta.has("attn_qkv.bias"),
+        "mlp_bias": meta.has("ffn_up.bias"),
+        "vocab_size": meta.vocab_size,
+    }
+    names = {**COMMON, **{key: name for key, name in MAYBE_BY_LAYER.items() if key not in known.by_layer}}
+    for key, name in names.items():
+        value = meta.scalar(key)
+        if value is not None:
+            config[name] = value
+    heads, hidden = config.get("num_attention_heads"), config.get("hidden_size")
+    if "head_dim" not in config and isinstance(heads, int) and isinstance(hidden, int) and heads > 0 and hidden % heads == 0:
+        config["head_dim"] = hidden // heads  # what llama.cpp assumes, whatever the class's default
+    value_length = meta.scalar("attention.value_length")
+    if value_length is not None and value_length != config.get("head_dim") and meta.scalar("attention.kv_lora_rank") is None:
+        text = f"{header.path} has values of another width ({value_length}) than keys ({config.get('head_dim')})"
+        raise NotModelled(f"{text}, which kvcli does not model in GGUF files", code="variant_not_modelled")
+    return {**config, **_rotary(meta, config)}
+
+
+def _rotary(meta: Meta, config: dict[str, Any]) -> dict[str, Any]:
+    more: dict[str, Any] = {}
+    rotated, head_dim = meta.scalar("rope.dimension_count"), config.get("head_dim")
+    if isinstance(rotated, int) and isinstance(head_dim, int) and 0 < rotated < head_dim:
+        more["partial_rotary_factor"] = rotated / head_dim
+    kind = meta.scalar("rope.scaling.type")
+    if "rope_freqs.weight" in meta.tensors:
+        more["rope_scaling"] = {"rope_type": "factors"}
+    elif isinstance(kind, str) and kind != "none":
+        more["rope_scaling"] = {"rope_type": kind, "factor": meta.scalar("rope.scaling.factor") or 1.0}
+    elif "rope_factors_long.weight" in meta.tensors:
+        more["rope_scaling"] = {"rope_type": "longrope"}
+    return more

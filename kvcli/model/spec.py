@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from kvcli.dtypes import DType
 from kvcli.errors import Notice
 from kvcli.model.layers import LayerGroup
+from kvcli.model.quantization import Quantization
 
 
 class RopeScaling(NamedTuple):
@@ -53,11 +54,16 @@ class Decoder(NamedTuple):
 
 
 class TensorFile(NamedTuple):
-    """Exact bytes of the weights in a file, read from its header. `dtype` names the type most bytes are stored in."""
+    """Exact bytes of the weights in a file, read from its header. `dtype` names the type most bytes are stored in.
+
+    MTP blocks and towers are counted apart, in none of the first two numbers.
+    """
 
     dtype: str
     resident_bytes: int
     read_bytes_per_step: int
+    mtp_bytes: int = 0
+    tower_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,8 @@ class ModelSpec:
     what is read but not multiplied (final norm); `head` an output matrix of its own, 0 when tied to the input table;
     `head_matrix` the output matrix, tied or not; `encoder_parameters` the encoder that cross-attention looks at and the
     projections of its output to keys and values, which run once a source, not in decode steps. Towers and MTP blocks are
-    counted apart. `decoder` is None for models the built-in transformer cannot compute.
+    counted apart. `decoder` is None for models the built-in transformer cannot compute. `quantization` is what the file's
+    `quantization_config` says.
     """
 
     name: str
@@ -93,6 +100,7 @@ class ModelSpec:
     mtp_parameters: int = 0
     decoder: Decoder | None = None
     tensors: TensorFile | None = None
+    quantization: Quantization | None = None
     notices: tuple[Notice, ...] = ()
 
     @property

@@ -90,8 +90,8 @@ def test_head_counts_by_layer(tmp_path):
 
 
 def test_other_architectures_and_incomplete_files(tmp_path):
-    with pytest.raises(NotModelled, match="mamba"):
-        read_gguf_file(write(tmp_path / "tiny.gguf", arch="mamba", tensors=BODY))
+    with pytest.raises(NotModelled, match="rwkv7"):
+        read_gguf_file(write(tmp_path / "tiny.gguf", arch="rwkv7", tensors=BODY))
     with pytest.raises(BadInput, match="token_embd"):
         read_gguf_file(write(tmp_path / "tiny.gguf", tensors=layer(0), **meta()))
     incomplete = meta()
