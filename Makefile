@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test weights lint types unit bench gpu-check clean
+.PHONY: demo test test-engines weights lint types unit bench gpu-check clean
 
 demo: $(STAMP)
 	$(BIN)/kvcli plan llama3-8b --ctx 32k
@@ -31,6 +31,11 @@ types: $(STAMP)
 
 unit: $(STAMP)
 	$(BIN)/python -m pytest -q
+
+# engines themselves against their storage rules; llama.cpp comes as a package for CPUs
+test-engines: $(STAMP)
+	$(BIN)/python -m pip install --quiet xllamacpp==2026.10.11549
+	$(BIN)/python -m pytest -q -m engines
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/plan_startup.py

@@ -10,7 +10,6 @@ import resource
 import subprocess
 import sys
 
-
 #: Bytecode may be written, as pip does when it installs a program: compiling the sources is not part of a start.
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 
