@@ -16,7 +16,7 @@ from kvcli.model.spec import ModelSpec
 from kvcli.plan.document import plans_document
 from kvcli.plan.plan import Plan, build
 from kvcli.plan.request import PlanRequest
-from kvcli.plan.storage.policy import EngineOptions, policy
+from kvcli.plan.storage.policy import ENGINES, EngineOptions, policy
 from kvcli.plan.weights import parse_weights
 from kvcli.plan.workload import Workload
 from kvcli.units import check_points, parse_count, parse_counts
@@ -39,8 +39,8 @@ def plan(
     weights: Annotated[str, typer.Option(metavar="T", help="Type of the weights (default: as in the file).")] = "auto",
     device: Annotated[list[str] | None, typer.Option(metavar="NAME|local", help="Part to hold it against; repeatable.")] = None,
     engine: Annotated[
-        str, typer.Option(metavar="NAME", help="Whose storage rule: ideal, vllm, sglang, trtllm, llama.cpp, ollama, transformers, kvcli.")
-    ] = "ideal",
+        list[str] | None, typer.Option(metavar="NAME", help=f"Whose storage rule, repeatable: {', '.join(ENGINES)} (default: ideal).")
+    ] = None,
     cache: Annotated[str, typer.Option(metavar="KIND", help="For --engine kvcli: static, dynamic or none.")] = "static",
     engine_version: Annotated[str | None, typer.Option(metavar="V", help="Of the engine, where versions store differently.")] = None,
     block_size: Annotated[str | None, typer.Option(metavar="TOKENS", help="vllm, trtllm: tokens of a block.")] = None,
@@ -73,24 +73,22 @@ def plan(
     parts, local = _devices(device, look=human)
     prompt = 0 if prompt_tokens is None else parse_count(prompt_tokens, "--prompt-tokens")
     encoder = 0 if encoder_tokens is None else parse_count(encoder_tokens, "--encoder-tokens")
-    rule = policy(
-        engine,
-        EngineOptions(
-            cache,
-            static,
-            engine_version,
-            block_size=_count(block_size, "--block-size"),
-            page_size=_count(page_size, "--page-size"),
-            ubatch=_count(ubatch, "--ubatch"),
-            parallel=_count(parallel, "--parallel"),
-            kv_unified=kv_unified,
-            swa_full=swa_full,
-            max_num_batched_tokens=_count(max_num_batched_tokens, "--max-num-batched-tokens"),
-        ),
+    options = EngineOptions(
+        cache,
+        static,
+        engine_version,
+        block_size=_count(block_size, "--block-size"),
+        page_size=_count(page_size, "--page-size"),
+        ubatch=_count(ubatch, "--ubatch"),
+        parallel=_count(parallel, "--parallel"),
+        kv_unified=kv_unified,
+        swa_full=swa_full,
+        max_num_batched_tokens=_count(max_num_batched_tokens, "--max-num-batched-tokens"),
     )
+    rules = [policy(name, options) for name in dict.fromkeys(engine or ["ideal"])]
     batches = parse_counts(batch, "--batch")
     contexts = {spec.name: _contexts(spec, ctx, human and not explain) for spec in specs}
-    check_points(sum(len(each) for each in contexts.values()) * len(batches) * len(parts))
+    check_points(sum(len(each) for each in contexts.values()) * len(batches) * len(parts) * len(rules))
     requests = [
         PlanRequest(
             spec=spec,
@@ -104,6 +102,7 @@ def plan(
         for context in contexts[spec.name]
         for sequences in batches
         for part in parts
+        for rule in rules
     ]
     plans = [build(request) for request in requests]
     if as_json:

@@ -51,16 +51,23 @@ CSV_COLUMNS: tuple[tuple[str, Callable[[Plan], object]], ...] = (
     ("bound", lambda plan: plan.latency and plan.latency.decode.bound),
 )
 
+
+def _stored(plan: Plan) -> str:
+    """Empty for the ideal engine, which stores what is needed."""
+    return "" if plan.cache.engine == "ideal" else format_bytes(plan.cache.stored_bytes)
+
+
 #: title, cell, and whether the column stands even where all rows agree
 COLUMNS: tuple[tuple[Column, Callable[[Plan], str], bool], ...] = (
     (Column("model", right=False), lambda plan: plan.spec.name, False),
     (Column("context"), lambda plan: f"{plan.workload.context_tokens:,}", True),
     (Column("batch"), lambda plan: str(plan.workload.batch_size), False),
     (Column("device", right=False), lambda plan: plan.device.id if plan.device else "", False),
+    (Column("engine", right=False), lambda plan: f"{plan.cache.engine} {plan.cache.engine_version}".strip(), False),
     (Column("cache type", right=False), lambda plan: plan.cache.kv.label, False),
     (Column("weights", right=False), lambda plan: plan.weights.dtype, False),
     (Column("cache needed"), lambda plan: format_bytes(plan.cache.needed_bytes + plan.cache.state_bytes), True),
-    (Column("stored"), lambda plan: "" if plan.cache.engine == "ideal" else format_bytes(plan.cache.stored_bytes), True),
+    (Column("stored"), _stored, True),
     (Column("with weights"), lambda plan: format_bytes(plan.total_bytes), True),
     (Column("fits"), lambda plan: "" if plan.memory is None else _yes_no(plan.memory.fits), True),
     (Column("decode floor"), lambda plan: format_seconds(plan.latency.decode.seconds) if plan.latency else "", True),
@@ -105,6 +112,17 @@ def print_terminal(plans: Sequence[Plan]) -> None:
         _print_one(plans[0])
         return
     table.print_terminal(*_columns(plans), title=_common(plans))
+    if len({plan.cache.engine for plan in plans}) > 1:
+        _print_causes(plans)
+
+
+def _print_causes(plans: Sequence[Plan]) -> None:
+    """Why each engine stores something else than is needed."""
+    for plan in plans:
+        cache = plan.cache
+        if cache.causes:
+            what = ", ".join(f"{cause} {format_bytes(size)}" for cause, size in cache.causes)
+            print(f"{plan.spec.name}, {plan.workload.context_tokens:,} tokens, {cache.engine}: needed + {what}")
 
 
 def _columns(plans: Sequence[Plan]) -> tuple[list[Column], list[list[str]]]:

@@ -360,3 +360,18 @@ def test_showing_a_preset(kvcli):
     assert kvcli("presets", "show", "nothing-like-it").code == 2
     assert kvcli("presets", "show").code == 2
     assert kvcli("presets", "--max-params", "big").code == 2
+
+
+def test_several_engines_side_by_side_with_the_reasons(kvcli):
+    answer = kvcli("plan", "gemma3-27b", "--ctx", "32k", "--engine", "ideal", "--engine", "vllm", "--engine", "llama.cpp")
+    assert answer.code == 0
+    assert "vllm: needed + padding layers 65.000 MiB, windows kept 6.500 MiB" in answer.out
+    assert "-c 32768 -np 1" in answer.err
+    plans = json.loads(kvcli("plan", "gemma3-27b", "--ctx", "32k", "--engine", "ideal", "--engine", "vllm", "--json").out)["plans"]
+    assert [plan["kv_cache"]["engine"] for plan in plans] == ["ideal", "vllm"]
+    for plan in plans:
+        cache = plan["kv_cache"]
+        difference = sum(cause["bytes"] for cause in cache["stored_minus_needed"])
+        assert cache["stored_bytes"] == cache["needed_bytes"] + cache["state_bytes"] + difference
+        assert sum(row["stored_bytes"] for row in cache["layers"]) == cache["stored_bytes"]
+    assert plans[1]["kv_cache"]["blocks"] > 0
