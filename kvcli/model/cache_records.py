@@ -39,6 +39,14 @@ class CacheRecord(Protocol):
     def pass_flops(self, cached_tokens: int, new_tokens: int, encoder_tokens: int) -> int:
         """FLOPs of a causal pass over `new_tokens` after `cached_tokens`, beside the matrices."""
 
+    def seen_tokens(self, prompt_tokens: int, wanted_tokens: int) -> int:
+        """Last tokens of a prompt whose rows of this layer its last `wanted_tokens` outputs need."""
+
+
+def window_seen(prompt: int, wanted: int, window: int | None) -> int:
+    """Tokens that the last `wanted` of a prompt look at: all, or those of the windows that end at each."""
+    return prompt if window is None else min(prompt, wanted + window - 1)
+
 
 def window_pairs(cached: int, new: int, window: int | None) -> int:
     """Query-key pairs of a causal pass: the sum of min(n, w) for n from cached + 1 to cached + new."""
@@ -132,6 +140,13 @@ class Attention(NamedTuple):
 
     def state_bytes(self, dtype: DType, encoder_tokens: int) -> int:
         return 0
+
+    def seen_tokens(self, prompt_tokens: int, wanted_tokens: int) -> int:
+        if not self.owns_cache:
+            return wanted_tokens
+        if self.chunk_tokens is not None:
+            return prompt_tokens - (prompt_tokens - wanted_tokens) // self.chunk_tokens * self.chunk_tokens
+        return window_seen(prompt_tokens, wanted_tokens, self.window_tokens)
 
     def read_bytes(self, tokens: int, kv: KvTypes) -> int:
         if not self.owns_cache:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kvcli.dtypes import DType, KvTypes
-from kvcli.model.cache_records import entry_sum, window_pairs
+from kvcli.model.cache_records import entry_sum, window_pairs, window_seen
 
 
 def pooled_pairs(cached: int, new: int, pool: int, most: int) -> int:
@@ -50,6 +50,9 @@ class Latent(NamedTuple):
 
     def visible_tokens(self, tokens: int) -> int:
         return tokens if self.window_tokens is None else min(tokens, self.window_tokens)
+
+    def seen_tokens(self, prompt_tokens: int, wanted_tokens: int) -> int:
+        return window_seen(prompt_tokens, wanted_tokens, self.window_tokens) if self.owns_cache else wanted_tokens
 
     def row_bytes(self, kv: KvTypes) -> int:
         """One token's latent: there is no value row, so the key type holds all of it."""
@@ -124,6 +127,10 @@ class Compressed(NamedTuple):
 
     def visible_tokens(self, tokens: int) -> int:
         return tokens if self.window_tokens is None else min(tokens, self.window_tokens)
+
+    def seen_tokens(self, prompt_tokens: int, wanted_tokens: int) -> int:
+        """Entries reach back to the beginning."""
+        return window_seen(prompt_tokens, wanted_tokens, None if self.ratio else self.window_tokens)
 
     def entries(self, tokens: int) -> int:
         return tokens // self.ratio if self.ratio else 0

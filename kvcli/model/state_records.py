@@ -29,6 +29,10 @@ class Recurrent(NamedTuple):
     def window_tokens(self) -> int | None:
         return None
 
+    def seen_tokens(self, prompt_tokens: int, wanted_tokens: int) -> int:
+        """The state has seen every token."""
+        return prompt_tokens
+
     def needed_bytes(self, tokens: int, kv: KvTypes) -> int:
         return 0
 
@@ -73,6 +77,10 @@ class Cross(NamedTuple):
     @property
     def window_tokens(self) -> int | None:
         return None
+
+    def seen_tokens(self, prompt_tokens: int, wanted_tokens: int) -> int:
+        """It looks at the encoder's tokens, at none of the prompt's."""
+        return wanted_tokens
 
     def needed_bytes(self, tokens: int, kv: KvTypes) -> int:
         return 0

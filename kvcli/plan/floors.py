@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvcli.ledger import Basis, Formula, Ledger, Line, Unit
-from kvcli.model.cache_records import CacheRecord
 from kvcli.model.layers import LayerGroup
 from kvcli.model.spec import ModelSpec
 from kvcli.plan.workload import Workload
@@ -67,23 +66,10 @@ def prefill_floor_flops(spec: ModelSpec, prompt_tokens: int, encoder_tokens: int
 
 def _cone(group: LayerGroup, prompt: int, wanted: int, encoder_tokens: int) -> tuple[int, int]:
     """FLOPs of one layer whose last `wanted` outputs are needed, and how many outputs of the layer below that takes."""
-    seen = max([wanted, *(_seen_tokens(record, prompt, wanted) for record in group.records)])
+    seen = max([wanted, *(record.seen_tokens(prompt, wanted) for record in group.records)])
     parameters = group.parameters
     matrices = wanted * (parameters.active_matrices - parameters.key_value) + seen * parameters.key_value
     return 2 * matrices + sum(r.pass_flops(prompt - wanted, wanted, encoder_tokens) for r in group.records), seen
-
-
-def _seen_tokens(record: CacheRecord, prompt: int, wanted: int) -> int:
-    """Tokens of the prompt that the last `wanted` ones look at through this record."""
-    if record.kind == "cross_attention" or not getattr(record, "owns_cache", True):
-        return wanted
-    chunk: int | None = getattr(record, "chunk_tokens", None)
-    if chunk is not None:
-        return prompt - (prompt - wanted) // chunk * chunk
-    # entries of compressed layers reach back to the beginning
-    if record.window_tokens is None or getattr(record, "ratio", None):
-        return prompt
-    return min(prompt, wanted + record.window_tokens - 1)
 
 
 class Floor(NamedTuple):
