@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from kvcli.hardware.accelerators import Accelerator
     from kvcli.plan.floors import Latency
 
-#: Engines whose cache follows the compute dtype or their own options, whatever a checkpoint says.
-OBEYS_NO_FILE = frozenset(("transformers", "kvcli", "llama.cpp", "ollama"))
-
 
 @dataclass(frozen=True, slots=True)
 class CacheRow:
@@ -93,10 +90,7 @@ def build(request: PlanRequest) -> Plan:
     """
     spec, workload = request.spec, request.workload
     weights = weight_bytes(spec, request.weights)
-    # some engines have a type of their own where nobody names one
-    default = getattr(request.engine, "auto_kv", None)  # types, or how to choose them for a model
-    automatic: KvTypes | None = default(spec) if callable(default) else default
-    kv, kv_notices = _kv_types(request, automatic)
+    kv, kv_notices = _kv_types(request)
     cache = _cache(request, kv)
     weights = weights._replace(multiply_units=(*weights.multiply_units, *_cache_units(spec, cache.kv)))
     notices = [*spec.notices, *weights.notices, *kv_notices, *cache.notices]
@@ -128,16 +122,16 @@ def _cache_units(spec: ModelSpec, kv: KvTypes) -> tuple[str, ...]:
     return tuple(sorted(units))
 
 
-def _kv_types(request: PlanRequest, automatic: KvTypes | None) -> tuple[KvTypes, tuple[Notice, ...]]:
-    """The types asked for, else the engine's own, else the file's, which libraries do not obey, else the compute dtype."""
+def _kv_types(request: PlanRequest) -> tuple[KvTypes, tuple[Notice, ...]]:
+    """The types asked for, else the file's where the engine obeys it, else the engine's own."""
     spec, file = request.spec, request.spec.quantization
-    plain = automatic or KvTypes(spec.dtype, spec.dtype)
+    plain = request.engine.auto_kv(spec)
     if request.kv is not None or file is None or not file.kv_key:
         return request.kv or plain, ()
     if file.kv_dtype is None:
         text = f"{spec.source} sets {file.kv_key} to {file.kv_why}, for which kvcli has no rule: the cache is planned in {plain.label}"
         return plain, (Notice("kv_dtype_not_modelled", text),)
-    if request.engine.name in OBEYS_NO_FILE:
+    if not request.engine.obeys_file:
         text = f"{spec.source} asks for a {file.kv_dtype.name} cache ({file.kv_key}), which {request.engine.name} does not obey"
         return plain, (Notice("kv_dtype_of_file", text),)
     text = f"the cache is {file.kv_dtype.name} because {spec.source} says so ({file.kv_key}): --kv-dtype changes it"

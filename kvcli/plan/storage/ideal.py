@@ -6,13 +6,17 @@ from typing import NamedTuple
 
 from kvcli.dtypes import KvTypes
 from kvcli.model.spec import ModelSpec
-from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored, by_record
+from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored, by_record, model_kv
 from kvcli.plan.workload import Workload
 
 
 class Ideal(NamedTuple):
     name: str = "ideal"
     version: str = ""
+    obeys_file: bool = True
+
+    def auto_kv(self, spec: ModelSpec) -> KvTypes:
+        return model_kv(spec)
 
     def store(self, spec: ModelSpec, workload: Workload, kv: KvTypes) -> Stored:
         n, m = workload.context_tokens, workload.encoder_tokens

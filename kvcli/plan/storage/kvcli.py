@@ -13,7 +13,7 @@ from kvcli.dtypes import COMPUTE, KvTypes
 from kvcli.errors import BadInput, NotModelled
 from kvcli.model.cache_records import Attention
 from kvcli.model.spec import ModelSpec
-from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored, by_record
+from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored, by_record, model_kv
 from kvcli.plan.workload import Workload
 
 
@@ -21,6 +21,10 @@ class BuiltIn(NamedTuple):
     cache: str = "static"
     name: str = "kvcli"
     version: str = __version__
+    obeys_file: bool = False
+
+    def auto_kv(self, spec: ModelSpec) -> KvTypes:
+        return model_kv(spec)
 
     def store(self, spec: ModelSpec, workload: Workload, kv: KvTypes) -> Stored:
         for group in spec.groups:

@@ -34,6 +34,8 @@ TYPES = {
     "q4_0": "q4_0",
     "iq4_nl": "iq4_nl",
 }
+#: what it takes without `-ctk` and `-ctv`
+AUTO_KV = KvTypes(dtypes.FP16, dtypes.FP16)
 #: LLAMA_MAX_SEQ
 MOST_SLOTS = 256
 #: the CLI's `-b`, which bounds `-ub`
@@ -56,12 +58,12 @@ class LlamaCpp:
     rollback: int = 0
     name: str = "llama.cpp"
     version: str = VERSIONS[0]
+    obeys_file: bool = False
     types: tuple[str, ...] = tuple(TYPES)
 
-    @property
-    def auto_kv(self) -> KvTypes:
-        """The cache is f16 whatever the model's dtype."""
-        return KvTypes(dtypes.FP16, dtypes.FP16)
+    def auto_kv(self, spec: ModelSpec) -> KvTypes:
+        """f16 whatever the model's dtype."""
+        return AUTO_KV
 
     def store(self, spec: ModelSpec, workload: Workload, kv: KvTypes) -> Stored:
         """Raises BadInput for types and slots llama.cpp refuses, NotModelled for layers without a rule."""
@@ -161,7 +163,7 @@ class LlamaCpp:
         flags += " --swa-full" if self.swa_full else ""
         flags += f" -b {self.ubatch}" if self.ubatch > LOGICAL_BATCH else ""
         flags += f" -ub {self.ubatch}" if self.ubatch != 512 else ""
-        if kv != self.auto_kv:
+        if kv != AUTO_KV:
             flags += f" -ctk {TYPES[kv.key.name]} -ctv {TYPES[kv.value.name]}"
         notices = [Notice("engine_flags", f"{self.name} {self.version} stores this with {flags}")]
         if kv.value not in dtypes.COMPUTE:

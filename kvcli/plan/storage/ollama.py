@@ -33,10 +33,10 @@ class Ollama:
     server: LlamaCpp
     name: str = "ollama"
     version: str = VERSIONS[0]
+    obeys_file: bool = False
 
-    @property
-    def auto_kv(self) -> KvTypes:
-        return self.server.auto_kv
+    def auto_kv(self, spec: ModelSpec) -> KvTypes:
+        return self.server.auto_kv(spec)
 
     def store(self, spec: ModelSpec, workload: Workload, kv: KvTypes) -> Stored:
         """Raises BadInput and NotModelled as llama.cpp's rule does, and BadInput for what ollama does not let one ask for."""
@@ -49,7 +49,7 @@ class Ollama:
             raise BadInput(text, hint="use --batch 1, or --engine llama.cpp", code="too_many_slots")
         stored = self.server.store(spec, workload, kv)
         settings = f"num_ctx {workload.context_tokens} and OLLAMA_NUM_PARALLEL={slots}"
-        settings += "" if kv == self.auto_kv else f" and OLLAMA_KV_CACHE_TYPE={TYPES[kv.key.name]}"
+        settings += "" if kv == self.auto_kv(spec) else f" and OLLAMA_KV_CACHE_TYPE={TYPES[kv.key.name]}"
         text = f"ollama {self.version} stores this with {settings}: -c {workload.context_tokens * slots} -np {slots} of llama.cpp"
         others = tuple(notice for notice in stored.notices if notice.code != "engine_flags")
         return stored._replace(notices=(Notice("engine_flags", text), *others))

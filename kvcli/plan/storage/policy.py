@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import NamedTuple, Protocol
 
-from kvcli.dtypes import KvTypes
+from kvcli.dtypes import FP16, FP32, KvTypes
 from kvcli.errors import BadInput, Notice
 from kvcli.model.cache_records import CacheRecord
 from kvcli.model.spec import ModelSpec
@@ -42,8 +42,25 @@ class StoragePolicy(Protocol):
     def version(self) -> str:
         """The engine version whose rule this is; empty where there is only one."""
 
+    @property
+    def obeys_file(self) -> bool:
+        """Whether the cache type that a model's file asks for is the one it takes."""
+
+    def auto_kv(self, spec: ModelSpec) -> KvTypes:
+        """The types it takes where neither the user nor a file it obeys names any."""
+
     def store(self, spec: ModelSpec, workload: Workload, kv: KvTypes) -> Stored:
         """Bytes for all sequences. Raises BadInput for a type the engine cannot store, NotModelled for a layer it has no rule for."""
+
+
+def model_kv(spec: ModelSpec) -> KvTypes:
+    """The model's own dtype, as most code keeps its cache."""
+    return KvTypes(spec.dtype, spec.dtype)
+
+
+def half_kv(spec: ModelSpec) -> KvTypes:
+    """The model's own dtype, in engines that run float32 files in fp16."""
+    return KvTypes(FP16, FP16) if spec.dtype == FP32 else model_kv(spec)
 
 
 def by_record(spec: ModelSpec, workload: Workload, of_one: Callable[[CacheRecord], int]) -> tuple[int, ...]:

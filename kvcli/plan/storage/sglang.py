@@ -17,7 +17,7 @@ from kvcli.model.cache_records import Attention, CacheRecord
 from kvcli.model.latent_records import Latent
 from kvcli.model.spec import ModelSpec
 from kvcli.model.state_records import Recurrent
-from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored
+from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored, half_kv
 from kvcli.plan.workload import Workload
 
 #: The packed fp8 row of sparse MLA, and its index key with a scale, in bytes; the shape (rank, rope, index) they are of.
@@ -39,11 +39,10 @@ class SgLang:
     page_tokens: int | None = None
     name: str = "sglang"
     version: str = "0.5"
+    obeys_file: bool = True
 
     def auto_kv(self, spec: ModelSpec) -> KvTypes:
-        """The model's type; float32 files are run in fp16."""
-        dtype = dtypes.FP16 if spec.dtype == dtypes.FP32 else spec.dtype
-        return KvTypes(dtype, dtype)
+        return half_kv(spec)
 
     def store(self, spec: ModelSpec, workload: Workload, kv: KvTypes) -> Stored:
         """See StoragePolicy. `blocks` are pages of the sequences, those of the largest pool, without the spare one."""

@@ -14,7 +14,7 @@ from kvcli.model.cache_records import Attention, CacheRecord
 from kvcli.model.latent_records import Compressed, Latent
 from kvcli.model.spec import ModelSpec
 from kvcli.model.state_records import Recurrent
-from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored, by_record
+from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored, by_record, model_kv
 from kvcli.plan.workload import Workload
 from kvcli.units import format_bytes
 
@@ -33,6 +33,10 @@ class Transformers:
     static: bool = False
     name: str = "transformers"
     version: str = "5.23"
+    obeys_file: bool = False
+
+    def auto_kv(self, spec: ModelSpec) -> KvTypes:
+        return model_kv(spec)
 
     def store(self, spec: ModelSpec, workload: Workload, kv: KvTypes) -> Stored:
         n, m = workload.context_tokens, workload.encoder_tokens

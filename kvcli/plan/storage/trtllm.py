@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvcli import dtypes
 from kvcli.dtypes import KvTypes
 from kvcli.errors import BadInput, NotModelled
 from kvcli.model.cache_records import Attention, CacheRecord
 from kvcli.model.latent_records import Latent
 from kvcli.model.spec import ModelSpec
-from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored
+from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored, half_kv
 from kvcli.plan.workload import Workload
 
 
@@ -23,11 +22,10 @@ class TensorRtLlm:
     block_tokens: int
     name: str = "trtllm"
     version: str = "1"
+    obeys_file: bool = True
 
     def auto_kv(self, spec: ModelSpec) -> KvTypes:
-        """The model's type; float32 files are run in fp16."""
-        dtype = dtypes.FP16 if spec.dtype == dtypes.FP32 else spec.dtype
-        return KvTypes(dtype, dtype)
+        return half_kv(spec)
 
     def store(self, spec: ModelSpec, workload: Workload, kv: KvTypes) -> Stored:
         """See StoragePolicy."""

@@ -57,6 +57,7 @@ class Vllm:
     in_flight_tokens: int | None = None
     name: str = "vllm"
     version: str = "0.33"
+    obeys_file: bool = True
 
     def auto_kv(self, spec: ModelSpec) -> KvTypes:
         """What it takes where no type is asked for: the model's, float32 files as bf16, and fp8_ds_mla for sparse MLA."""
