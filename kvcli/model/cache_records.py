@@ -42,6 +42,21 @@ class CacheRecord(Protocol):
     def seen_tokens(self, prompt_tokens: int, wanted_tokens: int) -> int:
         """Last tokens of a prompt whose rows of this layer its last `wanted_tokens` outputs need."""
 
+    def divides(self, ranks: int) -> bool:
+        """Whether so many tensor-parallel ranks can share the layer."""
+
+    def of_rank(self, ranks: int) -> CacheRecord:
+        """What one of the ranks keeps, who share it by heads: latent rows are whole on each, KV heads at least one."""
+
+
+def heads_divide(heads: int, kv_heads: int, ranks: int) -> bool:
+    """Query heads must divide; KV heads too, or the ranks by them, who then keep copies."""
+    return heads % ranks == 0 and (kv_heads % ranks == 0 or ranks % kv_heads == 0)
+
+
+def heads_of_rank(heads: int, kv_heads: int, ranks: int) -> tuple[int, int]:
+    return heads // ranks, max(1, kv_heads // ranks)
+
 
 def window_seen(prompt: int, wanted: int, window: int | None) -> int:
     """Tokens that the last `wanted` of a prompt look at: all, or those of the windows that end at each."""
@@ -108,6 +123,14 @@ class Attention(NamedTuple):
         if self.chunk_tokens is not None:
             return "chunked_attention"
         return "full_attention" if self.window_tokens is None else "sliding_attention"
+
+    def divides(self, ranks: int) -> bool:
+        return heads_divide(self.num_attention_heads, self.num_key_value_heads, ranks)
+
+    def of_rank(self, ranks: int) -> Attention:
+        """Its share of the heads; an index key is of all heads and whole."""
+        heads, kv_heads = heads_of_rank(self.num_attention_heads, self.num_key_value_heads, ranks)
+        return self._replace(num_attention_heads=heads, num_key_value_heads=kv_heads, token_flops=self.token_flops // ranks)
 
     def visible_tokens(self, tokens: int) -> int:
         """Tokens the newest query sees: all, min(n, w), or those since the last chunk border."""

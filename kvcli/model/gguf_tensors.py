@@ -11,11 +11,20 @@ from kvcli.model.cache_records import Attention
 from kvcli.model.gguf import TensorInfo
 from kvcli.model.gguf_meta import Meta
 from kvcli.model.spec import ModelSpec, TensorFile
+from kvcli.model.tensor_uses import layer_use, layers_by_use
+from kvcli.model.weight_parts import WeightParts
 
 #: Tensors that hold rotary factors: positions, not weights of the model.
 ROPE_FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 #: Tables beside the input table of which a step reads rows.
 _LOOKUPS = ("position_embd.weight", "per_layer_token_embd.weight", "token_types.weight")
+_AROUND = {
+    "token_embd.weight": "table",
+    "per_layer_token_embd.weight": "word_tables",
+    "position_embd.weight": "lookups",
+    "token_types.weight": "lookups",
+    "output.weight": "head",
+}
 _BLOCK = re.compile(r"blk\.(\d{1,6})\.")
 #: Stacked by expert; the oldest files have one tensor an expert.
 _EXPERTS = re.compile(r"(?:_exps\.(?:weight|bias|scale)|ffn_(?:gate|up|down)\.\d+\.(?:weight|bias))$")
@@ -29,6 +38,8 @@ def sum_tensors(spec: ModelSpec, meta: Meta, tensors: Iterable[TensorInfo]) -> t
     predict further tokens and are apart, as are towers.
     """
     stored: Counter[str] = Counter()
+    layers: list[Counter[str]] = [Counter() for _ in spec.order]
+    around: Counter[str] = Counter()
     unread_bytes = mtp_bytes = tower_bytes = elements = 0
     for tensor in tensors:
         name, size_bytes = tensor.name, tensor.size_bytes
@@ -45,13 +56,20 @@ def sum_tensors(spec: ModelSpec, meta: Meta, tensors: Iterable[TensorInfo]) -> t
             elements += tensor.elements
         if name in _LOOKUPS or (name == "token_embd.weight" and not spec.tied):
             unread_bytes += size_bytes
-        elif 0 <= block < len(spec.order) and _EXPERTS.search(name):
-            parameters = spec.groups[spec.order[block]].parameters
-            if parameters.num_experts:
-                unread_bytes += size_bytes - size_bytes * parameters.experts_per_token // parameters.num_experts
+        if found and block < len(spec.order):
+            if _EXPERTS.search(name):
+                parameters = spec.groups[spec.order[block]].parameters
+                if parameters.num_experts:
+                    unread_bytes += size_bytes - size_bytes * parameters.experts_per_token // parameters.num_experts
+                layers[block]["experts"] += size_bytes
+            else:
+                layers[block][layer_use(name[found.end() :])] += size_bytes
+        else:
+            around[_AROUND.get(name, "rest")] += size_bytes
     resident_bytes = sum(stored.values())
     dtype = stored.most_common(1)[0][0]
-    return TensorFile(dtype, resident_bytes, resident_bytes - unread_bytes, mtp_bytes, tower_bytes), elements
+    parts = WeightParts(layers_by_use(layers, (spec.groups[number] for number in spec.order)), **around)
+    return TensorFile(dtype, resident_bytes, resident_bytes - unread_bytes, mtp_bytes, tower_bytes, parts), elements
 
 
 def check_widths(spec: ModelSpec, meta: Meta) -> None:

@@ -48,6 +48,13 @@ class Latent(NamedTuple):
             return "shared_latent_attention"
         return "latent_attention" if self.window_tokens is None else "latent_sliding_attention"
 
+    def divides(self, ranks: int) -> bool:
+        return self.num_attention_heads % ranks == 0
+
+    def of_rank(self, ranks: int) -> Latent:
+        """A share of the query heads, and all rows: every head attends over them."""
+        return self._replace(num_attention_heads=self.num_attention_heads // ranks)
+
     def visible_tokens(self, tokens: int) -> int:
         return tokens if self.window_tokens is None else min(tokens, self.window_tokens)
 
@@ -124,6 +131,13 @@ class Compressed(NamedTuple):
         if not self.ratio:
             return "sliding_attention"
         return "compressed_sparse_attention" if self.index_dim else "heavily_compressed_attention"
+
+    def divides(self, ranks: int) -> bool:
+        return self.num_attention_heads % ranks == 0
+
+    def of_rank(self, ranks: int) -> Compressed:
+        """A share of the query heads, and all rows: every head attends over them."""
+        return self._replace(num_attention_heads=self.num_attention_heads // ranks)
 
     def visible_tokens(self, tokens: int) -> int:
         return tokens if self.window_tokens is None else min(tokens, self.window_tokens)

@@ -19,7 +19,8 @@ class LayerParameters(NamedTuple):
     `query` … `mlp` and `router` are matrices that every token is multiplied with (`mixer`: those of recurrent, convolution and
     linear-attention blocks; `mlp`: dense MLP and shared experts). `expert` is one routed expert's matrices. `norms` and
     `vectors` (biases, decays, sinks, convolution weights, …) are read but not multiplied; `expert_vectors` are those of one
-    routed expert.
+    routed expert. `replicated` of the matrices above are whole on each tensor-parallel rank, as are routers and norms: latent
+    down-projections, indexers.
     """
 
     query: int = 0
@@ -34,6 +35,7 @@ class LayerParameters(NamedTuple):
     expert_vectors: int = 0
     num_experts: int = 0
     experts_per_token: int = 0
+    replicated: int = 0
 
     @property
     def attention(self) -> int:

@@ -10,6 +10,7 @@ from kvcli.dtypes import DType
 from kvcli.errors import Notice
 from kvcli.model.layers import LayerGroup
 from kvcli.model.quantization import Quantization
+from kvcli.model.weight_parts import WeightParts
 
 
 class RopeScaling(NamedTuple):
@@ -56,7 +57,7 @@ class Decoder(NamedTuple):
 class TensorFile(NamedTuple):
     """Exact bytes of the weights in a file, read from its header. `dtype` names the type most bytes are stored in.
 
-    MTP blocks and towers are counted apart, in none of the first two numbers.
+    MTP blocks and towers are counted apart, in none of the first two numbers. `parts` are the resident bytes by use.
     """
 
     dtype: str
@@ -64,6 +65,7 @@ class TensorFile(NamedTuple):
     read_bytes_per_step: int
     mtp_bytes: int = 0
     tower_bytes: int = 0
+    parts: WeightParts = WeightParts(())
 
 
 @dataclass(frozen=True)

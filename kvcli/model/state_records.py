@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kvcli.dtypes import DType, KvTypes
+from kvcli.model.cache_records import heads_divide, heads_of_rank
 
 
 class Recurrent(NamedTuple):
@@ -13,6 +14,8 @@ class Recurrent(NamedTuple):
     A convolution of kernel K needs its last K - 1 columns. `state_dtype` and `conv_dtype` None mean the model's dtype;
     `plain_elements` are kept in the model's dtype. `transformers_columns` and `transformers_bytes` say where that library
     keeps something else: its columns (-1: K), and extra bytes (counters, or negative for states outside its cache object).
+    Ranks share the state by `heads` (0: nobody is known to share it); `group_channels` of the convolution belong to the B and C
+    of `groups` groups (Mamba-2), of which each rank has at least one whole.
     """
 
     kind: str
@@ -24,10 +27,29 @@ class Recurrent(NamedTuple):
     plain_elements: int = 0
     transformers_columns: int = -1
     transformers_bytes: int = 0
+    heads: int = 0
+    groups: int = 0
+    group_channels: int = 0
 
     @property
     def window_tokens(self) -> int | None:
         return None
+
+    def divides(self, ranks: int) -> bool:
+        return ranks == 1 or (self.heads > 0 and self.heads % ranks == 0 and not self.plain_elements)
+
+    def of_rank(self, ranks: int) -> Recurrent:
+        """Heads / ranks; B and C of groups / ranks, or of one group where the groups do not divide."""
+        shared = self.group_channels // ranks if self.groups and self.groups % ranks == 0 else 0
+        if self.groups and not shared:
+            shared = self.group_channels // self.groups
+        return self._replace(
+            conv_channels=(self.conv_channels - self.group_channels) // ranks + shared,
+            state_elements=self.state_elements // ranks,
+            heads=self.heads // ranks,
+            groups=self.groups and max(1, self.groups // ranks),
+            group_channels=shared,
+        )
 
     def seen_tokens(self, prompt_tokens: int, wanted_tokens: int) -> int:
         """The state has seen every token."""
@@ -77,6 +99,13 @@ class Cross(NamedTuple):
     @property
     def window_tokens(self) -> int | None:
         return None
+
+    def divides(self, ranks: int) -> bool:
+        return heads_divide(self.num_attention_heads, self.num_key_value_heads, ranks)
+
+    def of_rank(self, ranks: int) -> Cross:
+        heads, kv_heads = heads_of_rank(self.num_attention_heads, self.num_key_value_heads, ranks)
+        return self._replace(num_attention_heads=heads, num_key_value_heads=kv_heads)
 
     def seen_tokens(self, prompt_tokens: int, wanted_tokens: int) -> int:
         """It looks at the encoder's tokens, at none of the prompt's."""

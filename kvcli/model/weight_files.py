@@ -13,6 +13,8 @@ from pathlib import Path
 from kvcli.errors import BadInput, Notice
 from kvcli.model.safetensors_header import StoredTensor, read_safetensors_header
 from kvcli.model.spec import ModelSpec, TensorFile
+from kvcli.model.tensor_uses import layer_use, layers_by_use
+from kvcli.model.weight_parts import WeightParts
 
 INDEX = "model.safetensors.index.json"
 MAX_INDEX_BYTES = 100_000_000
@@ -212,6 +214,8 @@ def sum_tensors(spec: ModelSpec, tensors: Iterable[StoredTensor]) -> tuple[Tenso
     copies = _tied_copies(spec, kept)
     read_share = _expert_share(spec)
     stored: Counter[str] = Counter()
+    layers: list[Counter[str]] = [Counter() for _ in spec.order]
+    around: Counter[str] = Counter()
     elements = unread_bytes = mtp_bytes = tower_bytes = 0
     for tensor in kept:
         name, size_bytes = tensor.name, tensor.size_bytes
@@ -230,12 +234,20 @@ def sum_tensors(spec: ModelSpec, tensors: Iterable[StoredTensor]) -> tuple[Tenso
         elements += tensor.elements
         if _is_table(segments):
             unread_bytes += 0 if spec.tied and _is_word_table(segments) else size_bytes
+            around["table" if _is_word_table(segments) else _other_table(spec)] += size_bytes
         elif _is_routed(tensor, segments):
             unread_bytes += size_bytes - read_share(layer, size_bytes)
+            layers[layer]["experts"] += size_bytes
         elif spec.encoder_parameters and ("encoder" in segments or _CROSS.search(name)):
             unread_bytes += size_bytes
+            around["encoder"] += size_bytes
+        elif found and layer < len(layers):
+            layers[layer]["whole" if tensor.elements == 1 else layer_use(name[found.end() :])] += size_bytes
+        else:
+            around["head" if len(segments) > 1 and segments[-2] in _HEADS else "rest"] += size_bytes
     resident_bytes = sum(stored.values())
-    file = TensorFile(_main_type(stored, kept), resident_bytes, resident_bytes - unread_bytes, mtp_bytes, tower_bytes)
+    parts = WeightParts(layers_by_use(layers, (spec.groups[number] for number in spec.order)), **around)
+    file = TensorFile(_main_type(stored, kept), resident_bytes, resident_bytes - unread_bytes, mtp_bytes, tower_bytes, parts)
     return file, elements, not stored.keys() <= _FLOATS
 
 
@@ -261,6 +273,11 @@ def _is_table(segments: list[str]) -> bool:
     """`x.embed_tokens.weight`, its scales too; `shared.weight` is the table of an encoder-decoder."""
     module = segments[-2] if len(segments) > 1 else ""
     return module in _WORD_TABLES or module in _OTHER_TABLES or (segments[-2:] == ["shared", "weight"] and len(segments) <= 3)
+
+
+def _other_table(spec: ModelSpec) -> str:
+    """Whether the tables beside the input table have a row a word."""
+    return "word_tables" if spec.lookups and spec.lookups % spec.vocab_size == 0 else "lookups"
 
 
 def _is_word_table(segments: list[str]) -> bool:

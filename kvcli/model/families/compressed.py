@@ -58,10 +58,11 @@ def read_deepseek_v4(fields: Fields) -> ModelParts:
     width, routed = f.integer("moe_intermediate_size"), f.integer("n_routed_experts")
     experts = Experts(width, routed, f.integer("num_experts_per_tok", maximum=routed), width)
     mixes = streams * (streams + 2)
+    streamed = 2 * mixes * streams * hidden
     around = plus(
         _attention(f, hidden),
         moe_parameters(hidden, experts, f.boolean("mlp_bias", False)),
-        LayerParameters(norms=2 * hidden, mixer=2 * mixes * streams * hidden, vectors=2 * (mixes + 3)),
+        LayerParameters(norms=2 * hidden, mixer=streamed, vectors=2 * (mixes + 3), replicated=streamed),
     )
     ratios = _ratios(f)
     made = {kind: _layer(f, hidden, around, kind, ratio) for kind, ratio in ratios.items()}
@@ -90,6 +91,7 @@ def _attention(f: Fields, hidden: int) -> LayerParameters:
         query=rank * (hidden + heads * dim),
         key_value=hidden * dim,
         attention_output=heads * dim * low + groups * low * hidden,
+        replicated=hidden * (rank + dim),
         norms=rank + dim,
         vectors=heads,
     )
@@ -103,14 +105,15 @@ def _layer(f: Fields, hidden: int, around: LayerParameters, kind: str, ratio: in
         return (Compressed(heads, dim, window, ratio),), plus(around, _compressor(hidden, dim, dim, ratio))
     index_heads, index_dim = f.integer("index_n_heads"), f.integer("index_head_dim")
     record = Compressed(heads, dim, window, ratio, index_dim, index_heads, f.integer("index_topk"))
-    scoring = LayerParameters(query=f.integer("q_lora_rank") * index_heads * index_dim + hidden * index_heads)
+    scores = f.integer("q_lora_rank") * index_heads * index_dim + hidden * index_heads
+    scoring = LayerParameters(query=scores, replicated=scores)
     both = (_compressor(hidden, 2 * dim, dim, ratio), _compressor(hidden, 2 * index_dim, index_dim, ratio))
     return (record,), plus(around, *both, scoring)
 
 
 def _compressor(hidden: int, width: int, dim: int, ratio: int) -> LayerParameters:
     """Entry and gate projections (two overlapping streams in CSA), a bias for each position of an entry, a norm."""
-    return LayerParameters(key_value=2 * hidden * width, vectors=ratio * width, norms=dim)
+    return LayerParameters(key_value=2 * hidden * width, vectors=ratio * width, norms=dim, replicated=2 * hidden * width)
 
 
 def _ratios(f: Fields) -> dict[str, int]:

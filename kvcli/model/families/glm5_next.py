@@ -92,9 +92,12 @@ def _read_indexed(fields: Fields, hidden_size: int, owns_index: bool) -> Layer:
     record = cast(Latent, latent)._replace(index_topk=most, index_pool=pool)
     if not owns_index:
         return (record,), parameters
+    scores = source * heads * dim + hidden_size * heads
+    keys = 2 * hidden_size * dim  # and the gates that weigh them in a pool
     indexer = LayerParameters(
-        query=source * heads * dim + hidden_size * heads,
-        key_value=2 * hidden_size * dim,  # keys and the gates that weigh them in a pool
+        query=scores,
+        key_value=keys,
+        replicated=scores + keys,
         norms=2 * dim,
         vectors=pool * dim,
     )

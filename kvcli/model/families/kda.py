@@ -60,7 +60,10 @@ def read_kimi_linear(fields: Fields) -> ModelParts:
     kernel = nested.integer("short_conv_kernel_size", default=filled.integer("linear_conv_kernel_dim", default=4))
     blocks = {
         # both gates are of low rank, the head dim
-        "linear_attention": delta_layer(hidden_size, heads, head_dim, kernel, gates=2 * (hidden_size + heads * head_dim) * head_dim),
+        "linear_attention": join(
+            delta_layer(hidden_size, heads, head_dim, kernel, gates=2 * (hidden_size + heads * head_dim) * head_dim),
+            LayerParameters(replicated=2 * hidden_size * head_dim),
+        ),
         "full_attention": read_latent(filled, hidden_size),
     }
     return _parts(filled, hidden_size, kinds, blocks, dense_layers=1)
@@ -104,7 +107,7 @@ def _listed_kinds(nested: Fields, count: int) -> list[str]:
 def delta_layer(hidden_size: int, heads: int, head_dim: int, kernel: int, gates: int) -> Layer:
     """KDA: a decay for every key dim, a d x d state a head. `gates` are the matrices of the forget and the output gate."""
     width = heads * head_dim
-    record = Recurrent("linear_attention", 3 * width, kernel, width * head_dim, dtypes.FP32)
+    record = Recurrent("linear_attention", 3 * width, kernel, width * head_dim, dtypes.FP32, heads=heads)
     return (record,), LayerParameters(
         mixer=4 * hidden_size * width + hidden_size * heads + gates,
         vectors=3 * width * kernel + width + heads,  # convolution, decay bias, A
@@ -124,6 +127,7 @@ def read_latent(fields: Fields, hidden_size: int) -> Layer:
         query=hidden_size * query if query_rank is None else query_rank * (hidden_size + query),
         key_value=hidden_size * (rank + rope) + rank * heads * (nope + value),
         attention_output=heads * value * hidden_size,
+        replicated=hidden_size * (rank + rope + (query_rank or 0)),
         norms=rank + (query_rank or 0),
         vectors=((query_rank or 0) + rank + rope + hidden_size) * bias,
     )

@@ -100,6 +100,7 @@ def attention_parameters(hidden: int, s: LatentShape) -> LayerParameters:
         query=hidden * width if rank is None else rank * (hidden + width),
         key_value=hidden * latent + s.kv_lora_rank * s.num_attention_heads * (s.qk_nope_head_dim + s.v_head_dim),
         attention_output=s.num_attention_heads * s.v_head_dim * hidden,
+        replicated=hidden * (latent + (rank or 0)),
         norms=s.kv_lora_rank + (rank or 0),
         vectors=(rank or 0) + latent + hidden if s.bias else 0,
     )
@@ -107,7 +108,8 @@ def attention_parameters(hidden: int, s: LatentShape) -> LayerParameters:
 
 def indexer_parameters(hidden: int, i: Indexer) -> LayerParameters:
     """Queries from `source`, a weight for each head, one key, and a LayerNorm on it."""
-    return LayerParameters(query=i.source * i.heads * i.dim + hidden * i.heads, key_value=hidden * i.dim, norms=2 * i.dim)
+    query, key = i.source * i.heads * i.dim + hidden * i.heads, hidden * i.dim
+    return LayerParameters(query=query, key_value=key, norms=2 * i.dim, replicated=query + key)
 
 
 def mlp_parameters(hidden: int, width: int, bias: bool = False) -> LayerParameters:

@@ -154,7 +154,8 @@ def read_hy_v4(fields: Fields) -> ModelParts:
     full = _named_indexers(f, layers) or [number == 0 or (number - 1) % 4 == 0 for number in range(layers)]
     _check_first(f, full)
     streams = f.integer("hc_mult")
-    mixing = LayerParameters(mixer=2 * (2 * streams * streams * hidden), vectors=2 * (2 * streams + 2))
+    streamed = 2 * (2 * streams * streams * hidden)
+    mixing = LayerParameters(mixer=streamed, vectors=2 * (2 * streams + 2), replicated=streamed)
     gate = LayerParameters(attention_output=hidden * shape.num_attention_heads * shape.v_head_dim, vectors=shape.num_attention_heads)
     around = plus(attention_parameters(hidden, shape), gate, mixing, LayerParameters(norms=2 * hidden))
     sparse = sparse_layers(f, layers, [number > 0 for number in range(layers)])
@@ -280,7 +281,8 @@ def _layers(
 def _without_latent(hidden: int, s: LatentShape) -> LayerParameters:
     """What a layer that attends over another one's rows lacks."""
     latent = s.kv_lora_rank + s.qk_rope_head_dim
-    return LayerParameters(key_value=-hidden * latent, norms=-s.kv_lora_rank, vectors=-latent if s.bias else 0)
+    down = hidden * latent
+    return LayerParameters(key_value=-down, norms=-s.kv_lora_rank, vectors=-latent if s.bias else 0, replicated=-down)
 
 
 def _sources(f: Fields, layers: int) -> list[int]:

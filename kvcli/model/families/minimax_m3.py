@@ -60,7 +60,8 @@ def read_minimax_m3(fields: Fields) -> ModelParts:
     # the blocks just before the query are always among the chosen ones
     read = f.integer("index_topk_blocks") * f.integer("index_block_size")
     sparse = plain._replace(index_dim=index_dim, index_heads=index_heads, read_tokens=read)
-    chooser = LayerParameters(query=hidden * index_heads * index_dim, key_value=hidden * index_dim, norms=2 * index_dim)
+    scores, key = hidden * index_heads * index_dim, hidden * index_dim
+    chooser = LayerParameters(query=scores, key_value=key, norms=2 * index_dim, replicated=scores + key)
     routed = f.integer("num_local_experts")
     experts = Experts(
         f.integer("intermediate_size"), routed, f.integer("num_experts_per_tok", maximum=routed), f.integer("shared_intermediate_size")

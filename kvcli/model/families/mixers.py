@@ -6,6 +6,7 @@ Counts are sums over the tensors of the layers in transformers 5.23; state shape
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import gcd
 
 from kvcli import dtypes
 from kvcli.errors import Notice, NotModelled
@@ -123,7 +124,7 @@ def mamba1(
     hidden_size: int, inner: int, state: int, rank: int, kernel: int, conv_bias: bool, projection_bias: bool, inner_norms: bool = False
 ) -> Layer:
     """Mamba: a state of `state` elements a channel, in float32. `inner_norms` (Jamba) are those of the step size, B and C."""
-    record = Recurrent("linear_attention", inner, kernel, inner * state, dtypes.FP32)
+    record = Recurrent("linear_attention", inner, kernel, inner * state, dtypes.FP32, heads=inner)
     return (record,), LayerParameters(
         mixer=2 * hidden_size * inner + inner * (rank + 2 * state) + rank * inner + inner * hidden_size,
         # convolution, A and D, the bias of the step size
@@ -149,7 +150,8 @@ def mamba2(
     inner = heads * head_dim
     channels = inner + 2 * groups * state
     projected = inner + channels + heads
-    return (_state("linear_attention", channels, kernel, inner * state, state_dtype),), LayerParameters(
+    record = _state("linear_attention", channels, kernel, inner * state, state_dtype, heads)
+    return (record._replace(groups=groups, group_channels=channels - inner),), LayerParameters(
         mixer=hidden_size * projected + inner * hidden_size,
         # convolution; the bias of the step size, A and D
         vectors=channels * (kernel + conv_bias) + 3 * heads + projected * in_bias + hidden_size * out_bias,
@@ -163,7 +165,8 @@ def gated_delta(
     """Gated DeltaNet: q, k, v and a gate, two numbers a value head, and a key x value state for each value head."""
     keys, values = key_heads * key_dim, value_heads * value_dim
     channels = 2 * keys + values
-    return (_state("linear_attention", channels, kernel, value_heads * key_dim * value_dim, state_dtype),), LayerParameters(
+    elements = value_heads * key_dim * value_dim
+    return (_state("linear_attention", channels, kernel, elements, state_dtype, gcd(key_heads, value_heads)),), LayerParameters(
         mixer=hidden_size * (2 * keys + 2 * values + 2 * value_heads) + values * hidden_size,
         vectors=channels * kernel + 2 * value_heads,  # convolution; A and the bias of the step size
         norms=value_dim,
@@ -172,13 +175,13 @@ def gated_delta(
 
 def short_conv(hidden_size: int, kernel: int, bias: bool) -> Layer:
     """LFM2's gated short convolution: three streams in, one out."""
-    return (Recurrent("conv", hidden_size, kernel),), LayerParameters(
+    return (Recurrent("conv", hidden_size, kernel, heads=hidden_size),), LayerParameters(
         mixer=4 * hidden_size * hidden_size,
         vectors=hidden_size * kernel + 5 * hidden_size * bias,
     )
 
 
-def _state(kind: str, channels: int, kernel: int, elements: int, dtype: dtypes.DType) -> Recurrent:
+def _state(kind: str, channels: int, kernel: int, elements: int, dtype: dtypes.DType, heads: int) -> Recurrent:
     """transformers keeps float32 states whatever type the file asks engines to keep."""
     more = dtypes.FP32.bytes_for(elements) - dtype.bytes_for(elements)
-    return Recurrent(kind, channels, kernel, elements, dtype, transformers_bytes=more)
+    return Recurrent(kind, channels, kernel, elements, dtype, transformers_bytes=more, heads=heads)

@@ -114,7 +114,8 @@ def _indexed(f: Fields, hidden: int, holds_positions: bool) -> Layer:
     )
     bias = f.boolean("attention_bias", False)
     attention = mixers.attention(hidden, record, bias, bias, qk_norm=2 * dim, query_factor=2)
-    index = LayerParameters(query=hidden * index_heads * index_dim, key_value=hidden * index_dim, norms=2 * index_dim)
+    scores, key = hidden * index_heads * index_dim, hidden * index_dim
+    index = LayerParameters(query=scores, key_value=key, norms=2 * index_dim, replicated=scores + key)
     return (record,), plus(attention, index)
 
 

@@ -112,7 +112,7 @@ def read_xlstm(fields: Fields) -> ModelParts:
         raise filled.bad("hidden_size", "the widths of keys and values must be multiples of 64")
     multiple = filled.integer("ffn_round_up_to_multiple_of", default=64)
     width = -(-int(hidden_size * filled.number("ffn_proj_factor", 2.667)) // multiple) * multiple
-    record = Recurrent("linear_attention", state_elements=heads * (key_dim * value_dim + key_dim + 1))
+    record = Recurrent("linear_attention", state_elements=heads * (key_dim * value_dim + key_dim + 1), heads=heads)
     gates = 2 * heads * hidden_size
     parameters = LayerParameters(
         mixer=hidden_size * (2 * key_width + 2 * value_width) + gates + value_width * hidden_size,
@@ -153,7 +153,7 @@ def read_minimax(fields: Fields) -> ModelParts:
     width = heads * head_dim
     lightning = LayerParameters(mixer=5 * hidden_size * width, norms=width)
     blocks: dict[str, Layer] = {
-        "linear_attention": ((Recurrent("linear_attention", state_elements=width * head_dim),), lightning),
+        "linear_attention": ((Recurrent("linear_attention", state_elements=width * head_dim, heads=heads),), lightning),
         "full_attention": ((record,), mixers.attention(hidden_size, record)),
     }
     experts = mixers.read_experts(filled, hidden_size, filled.integer("intermediate_size"), experts_key="num_local_experts")
