@@ -91,7 +91,7 @@ def callback(
 
 def run(arguments: list[str]) -> int:
     """Runs one command line and returns its exit code. Without words it shows the help."""
-    arguments = arguments or ["--help"]
+    arguments = _with_default(arguments or ["--help"], "--dp-attention", "all")
     try:
         result = typer.main.get_command(program).main(args=arguments, prog_name="kvcli", standalone_mode=False)
         return result if isinstance(result, int) else 0
@@ -112,6 +112,14 @@ def run(arguments: list[str]) -> int:
         # the interpreter would flush stdout once more on exit and complain
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_CLOSED_PIPE
+
+
+def _with_default(arguments: list[str], option: str, value: str) -> list[str]:
+    """`option` may stand without its number, which the option parser has no word for."""
+    found: list[str] = []
+    for word, after in zip(arguments, [*arguments[1:], ""], strict=True):
+        found += [word, value] if word == option and not after.isdigit() and after != value else [word]
+    return found
 
 
 def _fail(arguments: list[str], code: str, message: str, hint: str, exit_code: int) -> int:

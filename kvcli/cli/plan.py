@@ -16,6 +16,8 @@ from kvcli.model.spec import ModelSpec
 from kvcli.plan.document import plans_document
 from kvcli.plan.plan import Plan, build
 from kvcli.plan.request import PlanRequest
+from kvcli.plan.sharing.offload import Offload
+from kvcli.plan.sharing.split import Split, read_split
 from kvcli.plan.storage.policy import ENGINES, EngineOptions, policy
 from kvcli.plan.weights import parse_weights
 from kvcli.plan.workload import Workload
@@ -41,6 +43,16 @@ def plan(
     engine: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help=f"Whose storage rule, repeatable: {', '.join(ENGINES)} (default: ideal).")
     ] = None,
+    devices: Annotated[str | None, typer.Option(metavar="N", help="How many share the model; alone it means --tp N.")] = None,
+    tp: Annotated[str | None, typer.Option(metavar="N", help="Tensor parallel: devices that share each layer by heads.")] = None,
+    pp: Annotated[str | None, typer.Option(metavar="N", help="Pipeline stages (llama.cpp: devices of its layer split).")] = None,
+    ep: Annotated[str | None, typer.Option(metavar="N", help="Ranks over which routed experts are spread whole.")] = None,
+    dp_attention: Annotated[
+        str | None, typer.Option(metavar="[N]", help="Groups of the tensor ranks that keep sequences of their own (default: all).")
+    ] = None,
+    dcp: Annotated[str | None, typer.Option(metavar="N", help="Ranks among which a sequence's tokens are dealt.")] = None,
+    ngl: Annotated[str | None, typer.Option(metavar="N", help="llama.cpp: layers on the device, the output counted as one.")] = None,
+    n_cpu_moe: Annotated[str | None, typer.Option(metavar="N", help="llama.cpp: first layers whose experts stay on the host.")] = None,
     cache: Annotated[str, typer.Option(metavar="KIND", help="For --engine kvcli: static, dynamic or none.")] = "static",
     engine_version: Annotated[str | None, typer.Option(metavar="V", help="Of the engine, where versions store differently.")] = None,
     block_size: Annotated[str | None, typer.Option(metavar="TOKENS", help="vllm, trtllm: tokens of a block.")] = None,
@@ -85,7 +97,9 @@ def plan(
         swa_full=swa_full,
         max_num_batched_tokens=_count(max_num_batched_tokens, "--max-num-batched-tokens"),
     )
-    rules = [policy(name, options) for name in dict.fromkeys(engine or ["ideal"])]
+    offload = _offload(ngl, n_cpu_moe)
+    split = _split(devices, tp, pp, ep, dp_attention, dcp)
+    rules = [policy(name, options) for name in dict.fromkeys(engine or ["ideal" if offload is None else "llama.cpp"])]
     batches = parse_counts(batch, "--batch")
     contexts = {spec.name: _contexts(spec, ctx, human and not explain) for spec in specs}
     check_points(sum(len(each) for each in contexts.values()) * len(batches) * len(parts) * len(rules))
@@ -97,6 +111,8 @@ def plan(
             kv=None if kv_dtype.strip().lower() == "auto" else dtypes.parse_kv(kv_dtype),
             weights=None if weights.strip().lower() == "auto" else parse_weights(weights),
             device=part,
+            split=split,
+            offload=offload,
         )
         for spec in specs
         for context in contexts[spec.name]
@@ -114,6 +130,24 @@ def plan(
 
 def _count(text: str | None, option: str) -> int | None:
     return None if text is None else parse_count(text, option)
+
+
+def _split(devices: str | None, tp: str | None, pp: str | None, ep: str | None, dp_attention: str | None, dcp: str | None) -> Split:
+    groups = 0 if dp_attention == "all" else _count(dp_attention, "--dp-attention")
+    return read_split(
+        _count(devices, "--devices"), _count(tp, "--tp"), _count(pp, "--pp"), _count(ep, "--ep"), groups, _count(dcp, "--dcp")
+    )
+
+
+def _offload(ngl: str | None, n_cpu_moe: str | None) -> Offload | None:
+    if ngl is None and n_cpu_moe is None:
+        return None
+    return Offload(_layers(ngl, "--ngl"), _layers(n_cpu_moe, "--n-cpu-moe") or 0)
+
+
+def _layers(text: str | None, option: str) -> int | None:
+    """A number of layers, which may be 0."""
+    return 0 if text is not None and text.strip() == "0" else _count(text, option)
 
 
 def _devices(asked: list[str] | None, look: bool) -> tuple[list[Accelerator | None], list[Notice]]:

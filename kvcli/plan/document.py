@@ -12,6 +12,7 @@ from kvcli.plan.weights import expected_read_bytes
 
 if TYPE_CHECKING:
     from kvcli.plan.floors import Latency
+    from kvcli.plan.sharing.shared import Place, Shared
 
 SCHEMA_VERSION = 1
 
@@ -66,7 +67,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "engine": cache.engine,
             "engine_version": cache.engine_version or None,
             "stored_bytes": cache.stored_bytes,
-            "stored_bytes_per_device": cache.stored_bytes,
+            "stored_bytes_per_device": cache.stored_bytes_per_device,
             "blocks": cache.blocks,
             "block_tokens": cache.block_tokens,
             "stored_minus_needed": [{"cause": cause, "bytes": size} for cause, size in cache.causes],
@@ -74,7 +75,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "weights": {
             "dtype": weights.dtype,
             "resident_bytes": weights.resident_bytes,
-            "resident_bytes_per_device": weights.resident_bytes,
+            "resident_bytes_per_device": plan.resident_bytes_per_device,
             "read_bytes_per_step": weights.read_bytes_per_step,
             "basis": weights.basis.value,
             # an estimate, None without routed experts
@@ -83,16 +84,53 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "device": device
         and {
             "name": device.id,
-            "count": 1,
+            "count": plan.shared.split.devices if plan.shared else 1,
             "memory_bytes": device.memory_bytes,
             "memory_bandwidth_bytes_per_s": device.bandwidth_bytes_per_s,
             "basis": f"constant ({device.source}; confidence {device.confidence})",
         },
+        "parallel": plan.shared and _parallel(plan.shared),
         "memory": plan.memory and _memory(plan.memory),
         "latency": plan.latency and _latency(plan.latency, plan.workload.batch_size),
         "solve": None,
         "requirements": [],
         "warnings": [{"code": notice.code, "message": notice.message} for notice in plan.notices],
+    }
+
+
+def _parallel(shared: Shared) -> dict[str, Any]:
+    """What each kind of device holds, the host, and what more than one of them holds."""
+    split, offload = shared.split, shared.offload
+    waste = [("weights", cause, size) for cause, size in shared.weight_copies]
+    waste += [("kv_cache", f"copies of {kind}", size) for kind, size in shared.cache_copies]
+    return {
+        "devices": split.devices,
+        "tp": split.tensor,
+        "pp": split.pipeline,
+        "dp": split.data,
+        "ep": split.experts,
+        "dp_attention": split.attention_data,
+        "dcp": split.context,
+        "ngl": offload and offload.layers,
+        "n_cpu_moe": offload and offload.moe_layers,
+        "ranks": [_place(each) for each in shared.on_devices],
+        "host": _place(shared.host) if shared.host else None,
+        "waste": [{"item": item, "cause": cause, "bytes": size} for item, cause, size in waste],
+        "waste_bytes": sum(size for _, _, size in waste),
+    }
+
+
+def _place(place: Place) -> dict[str, Any]:
+    return {
+        "devices": place.devices,
+        "stage": place.stage,
+        "layers": place.layers,
+        "sequences": place.sequences,
+        "weights_bytes": place.weights_bytes,
+        "kv_cache_bytes": place.stored_bytes,
+        "total_bytes": place.total_bytes,
+        "weights_read_bytes_per_step": place.weights_read_bytes,
+        "kv_cache_read_bytes_per_step": place.cache_read_bytes,
     }
 
 

@@ -72,6 +72,20 @@ def _cone(group: LayerGroup, prompt: int, wanted: int, encoder_tokens: int) -> t
     return 2 * matrices + sum(r.pass_flops(prompt - wanted, wanted, encoder_tokens) for r in group.records), seen
 
 
+class Chain(NamedTuple):
+    """Devices that a token passes: `stages` one after another, each of `ranks` side by side, in `replicas`; a stage works on one
+    of `batches` parts of a replica's sequences at a time.
+    """
+
+    ranks: int = 1
+    stages: int = 1
+    replicas: int = 1
+    batches: int = 1
+
+
+ONE = Chain()
+
+
 class Floor(NamedTuple):
     """One floor in seconds, what it is made of, and which of its terms binds."""
 
@@ -97,21 +111,25 @@ def bandwidth_floor_s(moved_bytes: int, bytes_per_s: float) -> float:
     return moved_bytes / bytes_per_s
 
 
-def floor_terms(moved_bytes: int, flops: int, device: Accelerator, units: tuple[str, ...]) -> tuple[float, float]:
-    """Seconds of the bytes that do not fit the last-level cache, and of the FLOPs; the floor is the larger. An unknown peak is 0."""
-    uncached = max(0, moved_bytes - device.last_level_cache_bytes)
-    peak = device.peak(*units)
+def floor_terms(
+    moved_bytes: int, flops: int, device: Accelerator, units: tuple[str, ...], caches: int = 1, devices: int = 1
+) -> tuple[float, float]:
+    """Seconds of the bytes that do not fit the last-level caches, and of the FLOPs; the floor is the larger. An unknown peak is 0."""
+    uncached = max(0, moved_bytes - caches * device.last_level_cache_bytes)
+    peak = devices * device.peak(*units)
     return bandwidth_floor_s(uncached, device.bandwidth_bound_bytes_per_s), flops / peak if peak else 0.0
 
 
-def floor(phase: str, parts: tuple[Line, ...], flops: Line, device: Accelerator, units: tuple[str, ...]) -> Floor:
-    """The larger of the time for the bytes of `parts`, less what fits the last-level cache, and the time for `flops`."""
+def floor(
+    phase: str, parts: tuple[Line, ...], flops: Line, device: Accelerator, units: tuple[str, ...], caches: int = 1, devices: int = 1
+) -> Floor:
+    """The larger of the time for the bytes of `parts`, less what fits the last-level caches, and the time for `flops` on `devices`."""
     total = sum(int(line.amount) for line in parts)
-    cached = min(total, device.last_level_cache_bytes)
-    rate, peak = device.bandwidth_bound_bytes_per_s, device.peak(*units)
+    cached = min(total, caches * device.last_level_cache_bytes)
+    rate, peak = device.bandwidth_bound_bytes_per_s, devices * device.peak(*units)
     source = device.id
     all_memory_s = bandwidth_floor_s(total, rate)
-    memory_s, compute_s = floor_terms(total, int(flops.amount), device, units)
+    memory_s, compute_s = floor_terms(total, int(flops.amount), device, units, caches, devices)
     seconds = max(memory_s, compute_s)
     terms = (("bytes", total), ("bytes_per_s", rate))
     lines = (
@@ -145,14 +163,30 @@ def floor(phase: str, parts: tuple[Line, ...], flops: Line, device: Accelerator,
     return Floor(seconds, "memory" if memory_s >= compute_s else "compute", lines)
 
 
-def latency(spec: ModelSpec, workload: Workload, weights_read: Line, kv_read: Line, device: Accelerator, units: tuple[str, ...]) -> Latency:
-    """Both floors of a workload on a device."""
+def latency(
+    spec: ModelSpec,
+    workload: Workload,
+    weights_read: Line,
+    kv_read: Line,
+    device: Accelerator,
+    units: tuple[str, ...],
+    chain: Chain = ONE,
+) -> Latency:
+    """Both floors of a workload on a device, or on a chain of them.
+
+    The read lines are then of the busiest device of each stage, summed, since a token passes the stages in turn; FLOPs are shared
+    by all devices of a replica, which may be at work on other sequences.
+    """
     step, prompt = _decode_line(spec, workload), _prefill_line(spec, workload)
     peak, rate = device.peak(*units), device.bandwidth_bound_bytes_per_s
+    # sequences of other replicas are computed elsewhere, those of other batches meanwhile
+    at_work = chain.ranks * chain.replicas * chain.batches
+    everyone = chain.ranks * chain.replicas * chain.stages
+    prefill_read = weights_read._replace(item="prefill_weights_read")
     return Latency(
-        decode=floor("decode", (weights_read, kv_read), step, device, units),
-        prefill=floor("prefill", (weights_read._replace(item="prefill_weights_read"),), prompt, device, units),
-        arithmetic_intensity=step.amount / (weights_read.amount + kv_read.amount),
+        decode=floor("decode", (weights_read, kv_read), step, device, units, chain.stages, at_work),
+        prefill=floor("prefill", (prefill_read,), prompt, device, units, chain.stages, everyone),
+        arithmetic_intensity=step.amount / at_work / (weights_read.amount + kv_read.amount),
         ridge=peak / rate if peak else None,
     )
 

@@ -12,12 +12,14 @@ from kvcli.model.cache_records import Attention, CacheRecord
 from kvcli.model.layers import LayerGroup, cache_bytes, read_bytes, written_bytes
 from kvcli.model.spec import ModelSpec
 from kvcli.plan.request import PlanRequest
+from kvcli.plan.storage.policy import Stored
 from kvcli.plan.weights import WeightBytes, weight_bytes
 from kvcli.plan.workload import Workload
 
 if TYPE_CHECKING:
     from kvcli.hardware.accelerators import Accelerator
-    from kvcli.plan.floors import Latency
+    from kvcli.plan.floors import Chain, Latency
+    from kvcli.plan.sharing.shared import Shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,8 @@ class CacheRow:
 class CachePlan(NamedTuple):
     """The cache of all sequences. `bytes_per_token` is what the newest token of one sequence added.
 
-    `causes` say why the engine stores something else than is needed, in bytes that sum to the difference.
+    `stored_bytes` are over all devices, copies included; `stored_bytes_per_device` of the one that stores most. `causes` say why
+    the engine stores something else than is needed, in bytes that sum to the difference.
     """
 
     kv: KvTypes
@@ -48,6 +51,7 @@ class CachePlan(NamedTuple):
     needed_bytes: int
     state_bytes: int
     stored_bytes: int
+    stored_bytes_per_device: int
     read_bytes_per_step: int
     written_bytes_per_step: int
     causes: tuple[tuple[str, int], ...] = ()
@@ -57,7 +61,7 @@ class CachePlan(NamedTuple):
 
 
 class MemoryPlan(NamedTuple):
-    """Weights and cache against what the device has. `headroom_bytes` is negative on a misfit."""
+    """Weights and cache of the fullest device against what one has. `headroom_bytes` is negative on a misfit."""
 
     ledger: Ledger
     total_bytes: int
@@ -76,11 +80,24 @@ class Plan(NamedTuple):
     memory: MemoryPlan | None
     latency: Latency | None
     notices: tuple[Notice, ...]
+    shared: Shared | None = None
 
     @property
     def total_bytes(self) -> int:
-        """Weights in memory and the cache as the engine stores it."""
-        return self.weights.resident_bytes + self.cache.stored_bytes
+        """Weights in memory and the cache as the engine stores it, over all devices and the host."""
+        if self.shared is None:
+            return self.weights.resident_bytes + self.cache.stored_bytes
+        return sum(each.devices * each.total_bytes for each in self.shared.places)
+
+    @property
+    def device_bytes(self) -> int:
+        """Weights and cache of the fullest device."""
+        return self.total_bytes if self.shared is None else self.shared.fullest.total_bytes
+
+    @property
+    def resident_bytes_per_device(self) -> int:
+        """Weights of the device that holds most of them."""
+        return self.weights.resident_bytes if self.shared is None else max(each.weights_bytes for each in self.shared.on_devices)
 
 
 def build(request: PlanRequest) -> Plan:
@@ -91,7 +108,8 @@ def build(request: PlanRequest) -> Plan:
     spec, workload = request.spec, request.workload
     weights = weight_bytes(spec, request.weights)
     kv, kv_notices = _kv_types(request)
-    cache = _cache(request, kv)
+    shared = _shared(request, weights, kv)
+    cache = _cache(request, kv, shared)
     weights = weights._replace(multiply_units=(*weights.multiply_units, *_cache_units(spec, cache.kv)))
     notices = [*spec.notices, *weights.notices, *kv_notices, *cache.notices]
     longest = max(workload.context_tokens, workload.prefill_tokens)
@@ -107,10 +125,18 @@ def build(request: PlanRequest) -> Plan:
     notices += _encoder_notice(spec, workload)
     memory = times = None
     if request.device is not None:
-        memory = _memory(spec, weights, cache, request.device)
-        times = _latency(spec, workload, cache, weights, request.device)
-        notices += _device_notices(request.device, weights)
-    return Plan(spec, workload, cache, weights, request.device, memory, times, tuple(notices))
+        memory = _memory(spec, weights, cache, shared, request.device)
+        times = latency_on(spec, workload, weights, cache, shared, request.device)
+        notices += _device_notices(request.device, weights, shared)
+    return Plan(spec, workload, cache, weights, request.device, memory, times, tuple(notices), shared)
+
+
+def _shared(request: PlanRequest, weights: WeightBytes, kv: KvTypes) -> Shared | None:
+    if not request.shared:
+        return None
+    from kvcli.plan.sharing.shared import share  # only several memories pay for it
+
+    return share(request.spec, request.workload, kv, weights, request.engine, request.split, request.offload)
 
 
 def _cache_units(spec: ModelSpec, kv: KvTypes) -> tuple[str, ...]:
@@ -146,10 +172,11 @@ def _encoder_notice(spec: ModelSpec, workload: Workload) -> list[Notice]:
     return [Notice("encoder_tokens_missing", text)]
 
 
-def _cache(request: PlanRequest, kv: KvTypes) -> CachePlan:
+def _cache(request: PlanRequest, kv: KvTypes, shared: Shared | None) -> CachePlan:
     spec, workload = request.spec, request.workload
     n, batch = workload.context_tokens, workload.batch_size
-    stored = request.engine.store(spec, workload, kv)
+    stored: Stored = shared.cache.stored if shared else request.engine.store(spec, workload, kv)
+    most = max(each.stored_bytes for each in shared.on_devices) if shared else stored.total_bytes
     records = [(group, record) for group in spec.groups for record in group.records]
     rows = tuple(_row(*pair, request, kv, size) for pair, size in zip(records, stored.rows, strict=True))
     state = sum(row.state_bytes for row in rows)
@@ -162,6 +189,7 @@ def _cache(request: PlanRequest, kv: KvTypes) -> CachePlan:
         needed_bytes=sum(row.needed_bytes for row in rows),
         state_bytes=state,
         stored_bytes=stored.total_bytes,
+        stored_bytes_per_device=most,
         causes=stored.causes,
         blocks=stored.blocks,
         block_tokens=stored.block_tokens,
@@ -208,9 +236,11 @@ def _formula(record: CacheRecord, layers: int, workload: Workload, kv: KvTypes, 
     return Formula("record_cache", (*common, ("needed_bytes_of_one", needed), ("state_bytes_of_one", state)))
 
 
-def weights_line(spec: ModelSpec, weights: WeightBytes, item: str) -> Line:
+def weights_line(spec: ModelSpec, weights: WeightBytes, item: str, shared: Shared | None = None) -> Line:
     """The ledger line of the resident (`weights`) or read (`weights_read`) bytes."""
     read = item == "weights_read"
+    if shared is not None:
+        return _shared_line(shared, item)
     amount = weights.read_bytes_per_step if read else weights.resident_bytes
     if weights.quantized is not None:
         return Line(item, amount, Unit.BYTES, weights.quantized_formula(spec, read), weights.basis, spec.source)
@@ -227,8 +257,20 @@ def weights_line(spec: ModelSpec, weights: WeightBytes, item: str) -> Line:
     return Line(item, amount, Unit.BYTES, Formula("weights_read" if read else "weights", terms), weights.basis, spec.source)
 
 
-def cache_line(cache: CachePlan, item: str, amount: int) -> Line:
+def _shared_line(shared: Shared, item: str) -> Line:
+    """Of the fullest device, or of the busiest one of each stage, since a token passes all stages."""
+    if item == "weights":
+        size = shared.fullest.weights_bytes
+        return Line(item, size, Unit.BYTES, Formula("device_weights", (("devices", shared.split.devices), ("bytes", size))))
+    terms = tuple((f"stage_{number}", each.weights_read_bytes) for number, each in enumerate(shared.chain, 1))
+    return Line(item, sum(size for _, size in terms), Unit.BYTES, Formula("sum_of_stages", terms))
+
+
+def cache_line(cache: CachePlan, item: str, amount: int, shared: Shared | None = None) -> Line:
     """The ledger line of what the engine stores (`kv_cache`) or of what a step reads (`kv_read`)."""
+    if item == "kv_cache" and shared is not None:
+        numbers = (("devices", shared.split.devices), ("bytes", amount), ("all_bytes", cache.stored_bytes))
+        return Line(item, amount, Unit.BYTES, Formula("device_cache", numbers), Basis.ENGINE_RULE, cache.engine)
     if item == "kv_cache":
         terms = tuple((f"{row.kind}_bytes", row.stored_bytes) for row in cache.rows)
         basis = Basis.FORMULA if cache.engine == "ideal" else Basis.ENGINE_RULE
@@ -237,26 +279,46 @@ def cache_line(cache: CachePlan, item: str, amount: int) -> Line:
     return Line(item, amount, Unit.BYTES, Formula("cache_read", terms))
 
 
-def _memory(spec: ModelSpec, weights: WeightBytes, cache: CachePlan, device: Accelerator) -> MemoryPlan | None:
+def _memory(spec: ModelSpec, weights: WeightBytes, cache: CachePlan, shared: Shared | None, device: Accelerator) -> MemoryPlan | None:
     if device.usable_bytes is None:
         return None
-    total = weights.resident_bytes + cache.stored_bytes
-    lines = (weights_line(spec, weights, "weights"), cache_line(cache, "kv_cache", cache.stored_bytes))
+    stored = cache.stored_bytes if shared is None else shared.fullest.stored_bytes
+    lines = (weights_line(spec, weights, "weights", shared), cache_line(cache, "kv_cache", stored, shared))
+    total = sum(int(line.amount) for line in lines)
     headroom = device.usable_bytes - total
     return MemoryPlan(Ledger(lines), total, device.usable_bytes, device.usable_basis, headroom, headroom >= 0)
 
 
-def _latency(spec: ModelSpec, workload: Workload, cache: CachePlan, weights: WeightBytes, device: Accelerator) -> Latency:
-    from kvcli.plan.floors import latency  # only a device pays for it
+def latency_on(
+    spec: ModelSpec, workload: Workload, weights: WeightBytes, cache: CachePlan, shared: Shared | None, device: Accelerator
+) -> Latency:
+    """Floors of a workload on a device, or on as many of them as share the model."""
+    from kvcli.plan.floors import ONE, latency  # only a device pays for it
 
-    read = cache_line(cache, "kv_read", cache.read_bytes_per_step)
-    return latency(spec, workload, weights_line(spec, weights, "weights_read"), read, device, weights.multiply_units)
+    chain = ONE if shared is None else _chain(workload, shared)
+    amount = cache.read_bytes_per_step if shared is None else sum(each.cache_read_bytes for each in shared.chain) // chain.batches
+    read = cache_line(cache, "kv_read", amount)
+    return latency(spec, workload, weights_line(spec, weights, "weights_read", shared), read, device, weights.multiply_units, chain)
 
 
-def _device_notices(device: Accelerator, weights: WeightBytes) -> list[Notice]:
+def _chain(workload: Workload, shared: Shared) -> Chain:
+    """Stages work on batches of their own at a time, at most one for each sequence."""
+    from kvcli.plan.floors import Chain
+
+    split = shared.split
+    sequences = -(-workload.batch_size // split.data)
+    return Chain(split.tensor, split.pipeline, split.data, min(split.pipeline, sequences))
+
+
+def _device_notices(device: Accelerator, weights: WeightBytes, shared: Shared | None) -> list[Notice]:
     notices = [Notice("overheads_not_counted", "memory counts weights and cache; activations, device context and graphs come on top")]
     if device.usable_bytes is None:
         notices = [Notice("unknown_memory", f"{device.id} is sold with different amounts of memory: nothing is said about fitting")]
+    if shared is not None and shared.host is not None:
+        text = "what is read from the host's memory is not in the floors: nothing is known of its bandwidth"
+        notices.append(Notice("host_not_in_floors", text))
+    elif shared is not None:
+        notices.append(Notice("links_not_in_floors", "what devices send each other is not in the floors, so they may be low"))
     if not device.peak(*weights.multiply_units):
         notices.append(Notice("unknown_peak", f"no peak of {device.id} is known for {weights.dtype} weights: floors are bandwidth alone"))
     return notices

@@ -77,18 +77,13 @@ def quantized(spec: ModelSpec, scheme: Scheme) -> Quantized:
     """All matrices of a model. Raises NoLayout where the family's matrices are not known or do not fit the scheme."""
     if scheme.experts_only:
         return _experts_only(spec, scheme)
-    linears = [layer_linears(spec.model_type, spec.hidden_size, group) for group in spec.groups]
-    if any(each is None for each in linears):
+    linears = quantised_linears(spec, scheme)
+    if linears is None:
         return _nominal(spec, scheme)
-    matcher = Matcher(scheme.kept)
     needed = scheme.needed()
     resident = read = Amounts()
     experts = []
-    kinds = Counter(
-        (number, tuple(linear for linear in linears[number] or () if not matcher.keeps(layer, linear.module)))
-        for layer, number in enumerate(spec.order)
-    )
-    for (number, quantised), layers in kinds.items():
+    for (number, quantised), layers in Counter(zip(spec.order, linears.layers, strict=True)).items():
         p = spec.groups[number].parameters
         outside, one = _layer(scheme, quantised)
         resident = resident.plus(outside, layers).plus(one, layers * p.num_experts)
@@ -98,13 +93,34 @@ def quantized(spec: ModelSpec, scheme: Scheme) -> Quantized:
             kept = p.expert - one.elements + p.expert_vectors
             size = one_read.bytes_with(kept, int(spec.dtype.bits_per_element))
             experts.append(ExpertBytes(p.num_experts, p.experts_per_token, layers, size))
-    if scheme.head and not spec.tied and not matcher.keeps(None, "lm_head"):
+    if linears.head:
         rows, columns = spec.head_matrix // spec.hidden_size, spec.hidden_size
         resident = resident.plus(matrix_amounts(scheme, rows, columns))
         read = read.plus(matrix_amounts(needed, rows, columns))
+    return Quantized(resident, read, tuple(experts))
+
+
+class QuantisedLinears(NamedTuple):
+    """Of each layer the matrices that the file quantises, and whether it does the head."""
+
+    layers: tuple[tuple[Linear, ...], ...]
+    head: bool
+
+
+def quantised_linears(spec: ModelSpec, scheme: Scheme) -> QuantisedLinears | None:
+    """None where the family's matrices are not known. Raises NoLayout for lists of kept modules that can be read in two ways."""
+    linears = [layer_linears(spec.model_type, spec.hidden_size, group) for group in spec.groups]
+    if any(each is None for each in linears):
+        return None
+    matcher = Matcher(scheme.kept)
+    layers = tuple(
+        tuple(linear for linear in linears[number] or () if not matcher.keeps(layer, linear.module))
+        for layer, number in enumerate(spec.order)
+    )
+    head = scheme.head and not spec.tied and not matcher.keeps(None, "lm_head")
     if matcher.ambiguous:
         raise NoLayout(f"its entry {matcher.ambiguous[:40]!r} matches parts of module names, which tools read differently")
-    return Quantized(resident, read, tuple(experts))
+    return QuantisedLinears(layers, head)
 
 
 def _layer(scheme: Scheme, linears: tuple[Linear, ...]) -> tuple[Amounts, Amounts]:
@@ -129,13 +145,18 @@ def _experts_only(spec: ModelSpec, scheme: Scheme) -> Quantized:
     experts = []
     for group in spec.groups:
         p = group.parameters
-        width = p.expert // (3 * spec.hidden_size)
-        one = matrix_amounts(scheme, 2 * width, spec.hidden_size).plus(matrix_amounts(scheme, spec.hidden_size, width))
+        one = gpt_oss_expert(spec, scheme, p.expert)
         resident = resident.plus(one, group.count * p.num_experts)
         read = read.plus(one, group.count * p.experts_per_token)
         size = one.bytes_with(p.expert_vectors, int(spec.dtype.bits_per_element))
         experts.append(ExpertBytes(p.num_experts, p.experts_per_token, group.count, size))
     return Quantized(resident, read, tuple(experts))
+
+
+def gpt_oss_expert(spec: ModelSpec, scheme: Scheme, matrices: int) -> Amounts:
+    """One routed expert of `matrices` parameters."""
+    width = matrices // (3 * spec.hidden_size)
+    return matrix_amounts(scheme, 2 * width, spec.hidden_size).plus(matrix_amounts(scheme, spec.hidden_size, width))
 
 
 def _nominal(spec: ModelSpec, scheme: Scheme) -> Quantized:

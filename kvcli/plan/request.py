@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kvcli.dtypes import DType, KvTypes
 from kvcli.model.spec import ModelSpec
+from kvcli.plan.sharing.offload import Offload
+from kvcli.plan.sharing.split import ALONE, Split
 from kvcli.plan.storage.policy import StoragePolicy
 from kvcli.plan.workload import Workload
 
@@ -22,3 +24,10 @@ class PlanRequest(NamedTuple):
     kv: KvTypes | None = None
     weights: DType | None = None
     device: Accelerator | None = None
+    split: Split = ALONE
+    offload: Offload | None = None
+
+    @property
+    def shared(self) -> bool:
+        """Whether more than one memory holds the model."""
+        return not self.split.alone or self.offload is not None

@@ -31,6 +31,8 @@ EQUATIONS = {
         "{quantized_parameters:,} x {bits_each:g} bits / 8 + {scale_bytes:,} B of scales, zeros and indices"
         " + {other_parameters:,} x {other_bits_each:g} bits / 8; tables that are looked up by row are left out"
     ),
+    "device_cache": "of the fullest of {devices} devices, which together hold {all_bytes:,} B, copies included",
+    "device_weights": "of the fullest of {devices} devices: its layers, its share of their matrices, and what each device holds whole",
     "tensors_of_file": "the tensors of the file, from its header",
     "decode_flops": "{batch_size} x (2 x ({active_matrices:,} + {head_matrix:,} of the head) + {attention_flops:,} of attention)",
     "prefill_flops": (
@@ -49,6 +51,9 @@ def equation(formula: Formula) -> str:
     """The equation in words and numbers; sums of layers list their terms."""
     if formula.name == "sum_of_layers":
         return "sum over layer groups: " + " + ".join(f"{value:,}" for _, value in formula.terms)
+    if formula.name == "sum_of_stages":
+        text = " + ".join(f"{value:,}" for _, value in formula.terms)
+        return f"of the busiest device of each stage: {text}" if len(formula.terms) > 1 else f"of the busiest device: {text}"
     return EQUATIONS[formula.name].format(**dict(formula.terms))
 
 
@@ -71,16 +76,16 @@ def lines(plan: Plan) -> list[tuple[str, str, str, str]]:
         name = f"{row.kind} x {row.count}"
         rows.append((name, _bytes(row.needed_bytes + row.state_bytes), equation(row.formula), "formula"))
     ledger = [
-        cache_line(plan.cache, "kv_cache", plan.cache.stored_bytes),
-        weights_line(plan.spec, plan.weights, "weights"),
+        cache_line(plan.cache, "kv_cache", plan.shared.fullest.stored_bytes if plan.shared else plan.cache.stored_bytes, plan.shared),
+        weights_line(plan.spec, plan.weights, "weights", plan.shared),
     ]
     if plan.latency:
         ledger += plan.latency.ledger.lines
     else:
-        ledger.append(weights_line(plan.spec, plan.weights, "weights_read"))
+        ledger.append(weights_line(plan.spec, plan.weights, "weights_read", plan.shared))
     if plan.memory:
         memory = plan.memory
-        total = f"{plan.weights.resident_bytes:,} + {plan.cache.stored_bytes:,}"
+        total = " + ".join(f"{line.amount:,}" for line in memory.ledger)
         rows.append(("total", _bytes(memory.total_bytes), total, "weights + kv_cache"))
         rows.append(("usable", _bytes(memory.usable_bytes), memory.usable_basis, plan.device.id if plan.device else ""))
         rows.append(("headroom", _bytes(memory.headroom_bytes), f"{memory.usable_bytes:,} - {memory.total_bytes:,}", "usable - total"))

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable, Sequence
 
 from kvcli.hardware.accelerators import find
-from kvcli.ledger import Line
-from kvcli.plan.floors import Latency, latency
-from kvcli.plan.plan import Plan, cache_line, weights_line
+from kvcli.plan.floors import Latency
+from kvcli.plan.plan import Plan, latency_on
+from kvcli.plan.sharing.shared import Shared
 from kvcli.plan.weights import expected_read_bytes
 from kvcli.report import table
 from kvcli.report.table import Column
@@ -38,9 +38,11 @@ CSV_COLUMNS: tuple[tuple[str, Callable[[Plan], object]], ...] = (
     ("needed_bytes", lambda plan: plan.cache.needed_bytes),
     ("state_bytes", lambda plan: plan.cache.state_bytes),
     ("stored_bytes", lambda plan: plan.cache.stored_bytes),
+    ("stored_bytes_per_device", lambda plan: plan.cache.stored_bytes_per_device),
     ("read_bytes_per_step", lambda plan: plan.cache.read_bytes_per_step),
     ("weights_dtype", lambda plan: plan.weights.dtype),
     ("weights_resident_bytes", lambda plan: plan.weights.resident_bytes),
+    ("weights_resident_bytes_per_device", lambda plan: plan.resident_bytes_per_device),
     ("weights_read_bytes_per_step", lambda plan: plan.weights.read_bytes_per_step),
     ("total_bytes", lambda plan: plan.total_bytes),
     ("device", lambda plan: plan.device and plan.device.id),
@@ -69,6 +71,7 @@ COLUMNS: tuple[tuple[Column, Callable[[Plan], str], bool], ...] = (
     (Column("cache needed"), lambda plan: format_bytes(plan.cache.needed_bytes + plan.cache.state_bytes), True),
     (Column("stored"), _stored, True),
     (Column("with weights"), lambda plan: format_bytes(plan.total_bytes), True),
+    (Column("fullest device"), lambda plan: format_bytes(plan.device_bytes) if plan.shared else "", True),
     (Column("fits"), lambda plan: "" if plan.memory is None else _yes_no(plan.memory.fits), True),
     (Column("decode floor"), lambda plan: format_seconds(plan.latency.decode.seconds) if plan.latency else "", True),
     (Column("tokens/s max"), lambda plan: _rate(plan.latency, plan.workload.batch_size) if plan.latency else "", True),
@@ -102,9 +105,16 @@ def _common(plans: Sequence[Plan]) -> str:
         {f"{plan.cache.kv.label} cache" for plan in plans},
         {f"{plan.weights.dtype} weights" for plan in plans},
         {f"stored by {plan.cache.engine} {plan.cache.engine_version}".strip() for plan in plans},
-        {f"on {plan.device.id}" if plan.device else "" for plan in plans},
+        {_where(plan) for plan in plans},
     )
     return ", ".join(next(iter(fact)) for fact in facts if len(fact) == 1 and fact != {""})
+
+
+def _where(plan: Plan) -> str:
+    if plan.device is None:
+        return ""
+    count = plan.shared.split.devices if plan.shared else 1
+    return f"on {count} x {plan.device.id}" if count > 1 else f"on {plan.device.id}"
 
 
 def print_terminal(plans: Sequence[Plan]) -> None:
@@ -153,6 +163,7 @@ def _print_one(plan: Plan) -> None:
         ("  read by each step" if expected is None else "  read by each step, at least", weights.read_bytes_per_step),
         *([("  estimate with even routing", expected)] if expected is not None and work.batch_size > 1 else []),
         ("total: weights + stored cache", plan.total_bytes),
+        *(shared_rows(plan.shared) if plan.shared else ()),
     ]
     if plan.memory:
         rows += [("usable on the device", plan.memory.usable_bytes), ("headroom", plan.memory.headroom_bytes)]
@@ -163,6 +174,26 @@ def _print_one(plan: Plan) -> None:
         _print_floors(plan, plan.latency)
     else:
         _print_well_known(plan)
+
+
+def shared_rows(shared: Shared) -> list[tuple[str, int]]:
+    """What one device of each stage holds, the host, and what is held more than once."""
+    rows = []
+    for each in shared.on_devices:
+        what = f"each of {each.devices} devices" if each.devices > 1 else "the device"
+        what += f", stage {each.stage + 1} with {each.layers} layers" if shared.split.pipeline > 1 else ""
+        what += f", {each.layers} layers" if shared.offload and shared.split.pipeline == 1 else ""
+        what += f", {each.sequences} sequences" if len({other.sequences for other in shared.on_devices}) > 1 else ""
+        rows += [(what, each.total_bytes), ("  weights", each.weights_bytes), ("  stored cache", each.stored_bytes)]
+    host = shared.host
+    if host is not None:
+        rows += [(f"the host, {host.layers} layers and tables", host.total_bytes), ("  weights", host.weights_bytes)]
+        rows += [("  stored cache", host.stored_bytes)] if host.stored_bytes else []
+    waste = [*shared.weight_copies, *((f"cache of {kind.replace('_', ' ')}", size) for kind, size in shared.cache_copies)]
+    if waste:
+        rows.append(("held more than once", sum(size for _, size in waste)))
+        rows += [(f"  {cause}", size) for cause, size in waste]
+    return rows
 
 
 def _print_floors(plan: Plan, times: Latency) -> None:
@@ -187,18 +218,17 @@ def _print_floors(plan: Plan, times: Latency) -> None:
     ]
     rates = f"{format_bandwidth(device.bandwidth_bound_bytes_per_s)}" + (f", {format_flops(peak)}/s" if peak else ", peak unknown")
     verdict = "" if plan.memory is None else ("; weights and cache fit" if plan.memory.fits else "; weights and cache do not fit")
-    title = f"floors on {device.name} ({rates}){verdict}"
+    count = plan.shared.split.devices if plan.shared else 1
+    title = f"floors on {f'{count} x ' if count > 1 else ''}{device.name} ({rates}{' each' if count > 1 else ''}){verdict}"
     table.print_terminal([Column("", right=False), Column(""), Column("", right=False)], rows, title=title)
 
 
 def _print_well_known(plan: Plan) -> None:
     """Floors on some parts, computed from the same two ledger lines."""
-    read = weights_line(plan.spec, plan.weights, "weights_read")
-    kv_read: Line = cache_line(plan.cache, "kv_read", plan.cache.read_bytes_per_step)
     rows = []
     for part in map(find, WELL_KNOWN):
-        times = latency(plan.spec, plan.workload, read, kv_read, part, plan.weights.multiply_units)
-        fits = "" if part.usable_bytes is None else _yes_no(plan.total_bytes <= part.usable_bytes)
+        times = latency_on(plan.spec, plan.workload, plan.weights, plan.cache, plan.shared, part)
+        fits = "" if part.usable_bytes is None else _yes_no(plan.device_bytes <= part.usable_bytes)
         rows.append(
             [
                 part.id,
@@ -209,6 +239,7 @@ def _print_well_known(plan: Plan) -> None:
                 format_seconds(times.prefill.seconds),
             ]
         )
-    titles = ("device", "usable", "fits", "decode floor", "tokens/s max", "prefill floor")
-    columns = [Column(title, right=title not in ("device", "fits")) for title in titles]
+    devices = "device" if plan.shared is None or plan.shared.split.alone else f"{plan.shared.split.devices} of"
+    titles = (devices, "usable", "fits", "decode floor", "tokens/s max", "prefill floor")
+    columns = [Column(title, right=title not in (devices, "fits")) for title in titles]
     table.print_terminal(columns, rows, title="floors: times that no correct execution beats; fits: weights and cache alone")

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from kvcli.dtypes import KvTypes
 from kvcli.model.spec import ModelSpec
+from kvcli.plan.sharing.rules import SharingRule, more_in_middle
 from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored, by_record, model_kv
 from kvcli.plan.workload import Workload
 
@@ -14,6 +15,8 @@ class Ideal(NamedTuple):
     name: str = "ideal"
     version: str = ""
     obeys_file: bool = True
+    #: whole words of the tables to each, the last stage one layer fewer
+    sharing: SharingRule = SharingRule(True, more_in_middle, experts=True, data_attention=True, context=True)
 
     def auto_kv(self, spec: ModelSpec) -> KvTypes:
         return model_kv(spec)

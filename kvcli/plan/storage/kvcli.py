@@ -13,6 +13,7 @@ from kvcli.dtypes import COMPUTE, KvTypes
 from kvcli.errors import BadInput, NotModelled
 from kvcli.model.cache_records import Attention
 from kvcli.model.spec import ModelSpec
+from kvcli.plan.sharing.rules import SharingRule
 from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored, by_record, model_kv
 from kvcli.plan.workload import Workload
 
@@ -22,6 +23,7 @@ class BuiltIn(NamedTuple):
     name: str = "kvcli"
     version: str = __version__
     obeys_file: bool = False
+    sharing: SharingRule = SharingRule(gap="the built-in transformer runs on one device")
 
     def auto_kv(self, spec: ModelSpec) -> KvTypes:
         return model_kv(spec)

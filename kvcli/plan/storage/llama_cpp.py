@@ -17,6 +17,7 @@ from kvcli.model.cache_records import Attention, CacheRecord
 from kvcli.model.latent_records import Compressed, Latent
 from kvcli.model.spec import ModelSpec
 from kvcli.model.state_records import Recurrent
+from kvcli.plan.sharing.rules import SharingRule, by_equal_memory
 from kvcli.plan.storage import llama_cpp_models as models
 from kvcli.plan.storage.llama_cpp_layout import Held, Layout, beside, cells_of, compressed, recurrent
 from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored
@@ -43,6 +44,8 @@ LOGICAL_BATCH = 2048
 #: builds whose rule this is; the older one knew neither window caches nor latent rows without values
 VERSIONS = ("2026-11", "2025-05")
 
+SHARING = SharingRule(stages=by_equal_memory, tables_on_host=True)
+
 
 @dataclass(frozen=True, slots=True)
 class LlamaCpp:
@@ -59,6 +62,7 @@ class LlamaCpp:
     name: str = "llama.cpp"
     version: str = VERSIONS[0]
     obeys_file: bool = False
+    sharing: SharingRule = SHARING
     types: tuple[str, ...] = tuple(TYPES)
 
     def auto_kv(self, spec: ModelSpec) -> KvTypes:

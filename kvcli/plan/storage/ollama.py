@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from kvcli.dtypes import KvTypes
 from kvcli.errors import BadInput, Notice
 from kvcli.model.spec import ModelSpec
+from kvcli.plan.sharing.rules import SharingRule
 from kvcli.plan.storage.llama_cpp import TYPES, LlamaCpp
 from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored
 from kvcli.plan.workload import Workload
@@ -25,6 +26,8 @@ ONE_SLOT = frozenset(
     ]
 )
 
+SHARING = SharingRule(tables_on_host=True)
+
 
 @dataclass(frozen=True, slots=True)
 class Ollama:
@@ -34,6 +37,7 @@ class Ollama:
     name: str = "ollama"
     version: str = VERSIONS[0]
     obeys_file: bool = False
+    sharing: SharingRule = SHARING
 
     def auto_kv(self, spec: ModelSpec) -> KvTypes:
         return self.server.auto_kv(spec)

@@ -10,6 +10,7 @@ from kvcli.dtypes import FP16, FP32, KvTypes
 from kvcli.errors import BadInput, Notice
 from kvcli.model.cache_records import CacheRecord
 from kvcli.model.spec import ModelSpec
+from kvcli.plan.sharing.rules import SharingRule
 from kvcli.plan.workload import Workload
 
 
@@ -45,6 +46,10 @@ class StoragePolicy(Protocol):
     @property
     def obeys_file(self) -> bool:
         """Whether the cache type that a model's file asks for is the one it takes."""
+
+    @property
+    def sharing(self) -> SharingRule:
+        """How its devices share a model."""
 
     def auto_kv(self, spec: ModelSpec) -> KvTypes:
         """The types it takes where neither the user nor a file it obeys names any."""

@@ -17,6 +17,7 @@ from kvcli.model.cache_records import Attention, CacheRecord
 from kvcli.model.latent_records import Latent
 from kvcli.model.spec import ModelSpec
 from kvcli.model.state_records import Recurrent
+from kvcli.plan.sharing.rules import SharingRule, more_in_last
 from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored, half_kv
 from kvcli.plan.workload import Workload
 
@@ -31,6 +32,8 @@ STATE_MODELS = (
     *("qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5_text"),
 )
 
+SHARING = SharingRule(True, more_in_last, experts=True, data_attention=True)
+
 
 @dataclass(frozen=True, slots=True)
 class SgLang:
@@ -40,6 +43,7 @@ class SgLang:
     name: str = "sglang"
     version: str = "0.5"
     obeys_file: bool = True
+    sharing: SharingRule = SHARING
 
     def auto_kv(self, spec: ModelSpec) -> KvTypes:
         return half_kv(spec)

@@ -14,6 +14,7 @@ from kvcli.model.cache_records import Attention, CacheRecord
 from kvcli.model.latent_records import Compressed, Latent
 from kvcli.model.spec import ModelSpec
 from kvcli.model.state_records import Recurrent
+from kvcli.plan.sharing.rules import SharingRule
 from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored, by_record, model_kv
 from kvcli.plan.workload import Workload
 from kvcli.units import format_bytes
@@ -25,6 +26,8 @@ CAUSES = {
     "window": "windows between steps",
 }
 
+SHARING = SharingRule(gap="kvcli has no rule how transformers spreads a model over devices")
+
 
 @dataclass(frozen=True, slots=True)
 class Transformers:
@@ -34,6 +37,7 @@ class Transformers:
     name: str = "transformers"
     version: str = "5.23"
     obeys_file: bool = False
+    sharing: SharingRule = SHARING
 
     def auto_kv(self, spec: ModelSpec) -> KvTypes:
         return model_kv(spec)

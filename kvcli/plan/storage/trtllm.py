@@ -13,8 +13,11 @@ from kvcli.errors import BadInput, NotModelled
 from kvcli.model.cache_records import Attention, CacheRecord
 from kvcli.model.latent_records import Latent
 from kvcli.model.spec import ModelSpec
+from kvcli.plan.sharing.rules import SharingRule, more_in_first
 from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored, half_kv
 from kvcli.plan.workload import Workload
+
+SHARING = SharingRule(True, more_in_first, experts=True, data_attention=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,7 @@ class TensorRtLlm:
     name: str = "trtllm"
     version: str = "1"
     obeys_file: bool = True
+    sharing: SharingRule = SHARING
 
     def auto_kv(self, spec: ModelSpec) -> KvTypes:
         return half_kv(spec)

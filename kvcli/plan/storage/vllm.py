@@ -18,6 +18,7 @@ from kvcli.model.cache_records import Attention, CacheRecord
 from kvcli.model.latent_records import Latent
 from kvcli.model.spec import ModelSpec
 from kvcli.model.state_records import Cross, Recurrent
+from kvcli.plan.sharing.rules import SharingRule, more_in_middle
 from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored
 from kvcli.plan.storage.vllm_groups import Kind, Layout, blocks_admitted, blocks_held, ceil_div, lay_out
 from kvcli.plan.workload import Workload
@@ -30,6 +31,8 @@ DS_MLA_ROW, DS_MLA_INDEX, DS_MLA_SHAPE = 656, 132, (512, 64, 128)
 #: int8_per_token_head: float32 scales of a token's K and V in each head.
 TOKEN_HEAD_SCALES = 8
 IN_FLIGHT = 8192
+#: tables are padded to 64 words, which the ranks must divide (VocabParallelEmbedding)
+SHARING = SharingRule(True, more_in_middle, mixed_stages=False, experts=True, context=True, vocab_multiple=64)
 
 #: Whether the recurrent state follows the model's dtype (True), or is kept as the file says, float32 otherwise.
 STATE_FOLLOWS = {
@@ -58,6 +61,7 @@ class Vllm:
     name: str = "vllm"
     version: str = "0.33"
     obeys_file: bool = True
+    sharing: SharingRule = SHARING
 
     def auto_kv(self, spec: ModelSpec) -> KvTypes:
         """What it takes where no type is asked for: the model's, float32 files as bf16, and fp8_ds_mla for sparse MLA."""

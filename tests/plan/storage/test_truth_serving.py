@@ -1,10 +1,11 @@
 """What serving engines printed about their caches, in public logs that nobody of this project wrote, at the printed digits.
 
-Rows are of one rank: with tensor parallelism its share of the heads is taken, latent rows stay whole. `given` is the other
+Rows are of one rank: with tensor parallelism its share of the heads is taken (`--tp`), latent rows stay whole. `given` is the other
 number of the log: GiB for blocks and lengths, tokens for concurrency, blocks for tokens.
 """
 
 import csv
+import json
 import math
 from fractions import Fraction
 from pathlib import Path
@@ -34,6 +35,31 @@ OPTIONS = {
     "K180": EngineOptions(version="0.9"),
     "K191": EngineOptions(version="0.9.1"),
     "K231": EngineOptions(page_size=128),
+}
+
+
+#: rows of models that kvcli has by name, as a user would type them
+BY_PRESET = {
+    "K136": "opt-125m",
+    "K142": "llama2-70b --tp 8",
+    "K150": "mixtral-8x7b --tp 2",
+    "K152": "mistral-7b-v0.2 --tp 2",
+    "K153": "llama2-7b",
+    "K158": "llama3-8b",
+    "K162": "opt-1.3b",
+    "K163": "qwen3-4b",
+    "K177": "qwen2.5-32b --tp 4",
+    "K180": "llama4-scout --tp 8 --engine-version 0.9",
+    "K181": "qwen3-0.6b",
+    "K191": "llama4-scout --tp 8 --engine-version 0.9.1",
+    "K196": "qwen2.5-7b",
+    "K208": "qwen3-32b --tp 2",
+    "K210": "qwen3-0.6b",
+    "K219": "opt-125m",
+    "K222": "qwen3-235b-a22b --tp 4",
+    "K227": "qwen3.5-27b",
+    "K231": "kimi-k2.5 --page-size 128",
+    "K236": "qwen3-0.6b",
 }
 
 
@@ -132,3 +158,38 @@ def test_the_extra_block_of_window_layers_shows_in_print():
     """Gemma-2-9B at 8,192 tokens: 42 x 512 blocks alone would print 2.62; 21 blocks more print 2.63."""
     row = ROWS["K186"]
     assert expected(row) * GIB == (42 * 512 + 21) * 16 * 8 * 512 * 2
+
+
+@pytest.mark.parametrize("number", BY_PRESET)
+def test_the_printed_number_of_a_named_model(number, kvcli):
+    """The same rows through the command line: what one device of the split stores is what its log counts in."""
+    row = ROWS[number]
+    engine = "sglang" if row["engine"].startswith("SGLang") else "trtllm" if row["engine"].startswith("TensorRT") else "vllm"
+    options = [*BY_PRESET[number].split(), "--engine", engine, "--kv-dtype", row["kv_dtype"] or "bf16"]
+    options += ["--block-size", row["block"]] if row["block"] and engine == "vllm" else []
+
+    def cache(tokens):
+        answer = kvcli("plan", *options, "--ctx", str(tokens), "--json")
+        assert answer.code == 0, answer.err
+        return json.loads(answer.out)["kv_cache"]
+
+    quantity, given, printed = row["quantity"], row["given"], row["printed"]
+    if quantity == "cpu_blocks":
+        assert int(given) * GIB // cache(1)["stored_bytes_per_device"] == int(printed)
+    elif quantity == "gpu_blocks":
+        assert math.floor(Fraction(printed) * GIB / cache(1)["stored_bytes_per_device"]) * 16 == int(row["tokens"])
+    elif quantity == "longest":
+        block = cache(1)["stored_bytes_per_device"]
+        low, high = (math.floor((Fraction(given) + Fraction(way, 200)) * GIB / block) * 16 for way in (-1, 1))
+        assert low <= int(printed) <= high
+    elif quantity == "concurrency":
+        assert agrees(Fraction(cache(row["tokens"])["blocks"], cache(given)["blocks"]), printed)
+    elif quantity == "tokens_of_blocks":
+        assert cache(row["tokens"])["blocks"] * cache(row["tokens"])["block_tokens"] == int(printed)
+    elif quantity == "k_size":
+        layers = cache(row["tokens"])["layers"]
+        size = sum(layer["stored_bytes"] for layer in layers if layer["kind"] == "full_attention")
+        assert agrees(Fraction(size, 2 * int(row["tp"]) * GIB), printed)
+    else:
+        assert quantity in ("needed", "kv_size", "pool")
+        assert agrees(Fraction(cache(row["tokens"])["stored_bytes_per_device"], GIB), printed)

@@ -1,0 +1,1 @@
+"""How devices share a model: splits, ranks, and what each holds."""
