@@ -9,16 +9,18 @@ admitted, which is more for windows and states, goes into a notice.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kvcli import dtypes
 from kvcli.dtypes import DType, KvTypes
 from kvcli.errors import BadInput, Notice, NotModelled
 from kvcli.model.cache_records import Attention, CacheRecord
-from kvcli.model.latent_records import Latent
+from kvcli.model.latent_records import Compressed, Latent
 from kvcli.model.spec import ModelSpec
 from kvcli.model.state_records import Cross, Recurrent
 from kvcli.plan.sharing.rules import SharingRule, more_in_middle
+from kvcli.plan.storage import vllm_packed as packed
 from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored
 from kvcli.plan.storage.vllm_groups import Kind, Layout, blocks_admitted, blocks_held, ceil_div, lay_out
 from kvcli.plan.workload import Workload
@@ -65,12 +67,17 @@ class Vllm:
 
     def auto_kv(self, spec: ModelSpec) -> KvTypes:
         """What it takes where no type is asked for: the model's, float32 files as bf16, and fp8_ds_mla for sparse MLA."""
-        if _sparse(spec):
+        if _sparse(spec) or _compressed(spec):
             return KvTypes(dtypes.PLAIN["fp8"], dtypes.PLAIN["fp8"])
         return KvTypes(*(2 * (compute_dtype(spec),)))
 
     def store(self, spec: ModelSpec, workload: Workload, kv: KvTypes) -> Stored:
         """See StoragePolicy. `blocks` are block ids of all sequences, summed over groups."""
+        if _compressed(spec):
+            stored = packed.store(self._packed(spec, kv), workload, kv)
+            one = stored.total_bytes // workload.batch_size
+            notices = self._notices(one, lambda batches: self.admission_bytes(spec, workload, kv, batches))
+            return stored._replace(notices=(*_ds_mla_notice(spec, kv), *notices))
         layers = self._layers(spec, kv)
         layout = self._layout(spec, layers)
         n, batch = workload.context_tokens, workload.batch_size
@@ -93,15 +100,15 @@ class Vllm:
         ids = None
         if layout.block_tokens is not None:
             ids = batch * _block_ids(layout, {kind: self._held(layout, kind, layers, workload) for kind in layout.pages})
-        stored = tuple((cause, size) for cause, size in causes.items() if size)
-        notices = self._notices(layers, layout, workload, sum(rows) // batch)
-        if _sparse(spec) and kv.key.name == "fp8":
-            text = "vllm keeps sparse MLA in fp8_ds_mla rows of its own accord; --kv-dtype bf16 is how to ask for others"
-            notices = (Notice("vllm_fp8_ds_mla", text), *notices)
-        return Stored(tuple(rows), stored, ids, layout.block_tokens, notices)
+        why = tuple((cause, size) for cause, size in causes.items() if size)
+        notices = self._notices(sum(rows) // batch, lambda batches: self._admission(layers, layout, workload, batches))
+        return Stored(tuple(rows), why, ids, layout.block_tokens, (*_ds_mla_notice(spec, kv), *notices))
 
     def admission_bytes(self, spec: ModelSpec, workload: Workload, kv: KvTypes, batches: int = 1) -> int:
         """What must be free to admit one such sequence with `batches` batches in flight."""
+        if _compressed(spec):
+            packing = packed.packing(self._packed(spec, kv), packed.rows_of(kv))
+            return packing.block_bytes * packing.ids_admitted(workload.context_tokens, batches * (self.in_flight_tokens or IN_FLIGHT))
         layers = self._layers(spec, kv)
         return self._admission(layers, self._layout(spec, layers), workload, batches)
 
@@ -114,8 +121,14 @@ class Vllm:
             total += blocks * pages.page_bytes * (counts[kind] + layout.padding_layers(kind, counts[kind]))
         return total
 
-    def _notices(self, layers: list[Layers | None], layout: Layout, workload: Workload, one: int) -> tuple[Notice, ...]:
-        asked, doubled = (self._admission(layers, layout, workload, batches) for batches in (1, 2))
+    def _packed(self, spec: ModelSpec, kv: KvTypes) -> list[tuple[int, Compressed]]:
+        if self.version == "0.9":
+            raise NotModelled(f"vllm 0.9 did not know the layers of {spec.name}", hint="leave --engine-version out", code="no_storage_rule")
+        return packed.compressed_layers(spec, kv, self.block_tokens)
+
+    def _notices(self, one: int, admission: Callable[[int], int]) -> tuple[Notice, ...]:
+        """`one` are the stored bytes of a sequence, `admission` those it needs with that many batches in flight."""
+        asked, doubled = admission(1), admission(2)
         if asked <= one:
             return ()
         text = (
@@ -239,6 +252,19 @@ def no_rule(engine: str, spec: ModelSpec, record: CacheRecord) -> NotModelled:
 
 def _sparse(spec: ModelSpec) -> bool:
     return any(isinstance(record, Latent) and record.index_topk for group in spec.groups for record in group.records)
+
+
+def _compressed(spec: ModelSpec) -> bool:
+    return any(isinstance(record, Compressed) for group in spec.groups for record in group.records)
+
+
+def _ds_mla_notice(spec: ModelSpec, kv: KvTypes) -> tuple[Notice, ...]:
+    if kv.key.name != "fp8" or not (_sparse(spec) or _compressed(spec)):
+        return ()
+    what = "DeepSeek-V4" if _compressed(spec) else "sparse MLA"
+    others = "plain ones, which FlashInfer reads" if _compressed(spec) else "others"
+    text = f"vllm keeps {what} in fp8_ds_mla rows of its own accord; --kv-dtype bf16 is how to ask for {others}"
+    return (Notice("vllm_fp8_ds_mla", text),)
 
 
 def _check(spec: ModelSpec, kv: KvTypes) -> None:
