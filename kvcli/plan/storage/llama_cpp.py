@@ -19,7 +19,8 @@ from kvcli.model.spec import ModelSpec
 from kvcli.model.state_records import Recurrent
 from kvcli.plan.sharing.rules import SharingRule, by_equal_memory
 from kvcli.plan.storage import llama_cpp_models as models
-from kvcli.plan.storage.llama_cpp_layout import Held, Layout, beside, cells_of, compressed, recurrent
+from kvcli.plan.storage.held import Held
+from kvcli.plan.storage.llama_cpp_layout import Layout, beside, cells_of, compressed, recurrent
 from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored
 from kvcli.plan.workload import Workload
 

@@ -8,6 +8,7 @@ from kvcli import dtypes
 from kvcli.dtypes import DType, KvTypes
 from kvcli.model.latent_records import Compressed
 from kvcli.model.state_records import Recurrent
+from kvcli.plan.storage.held import Held
 
 PADDING = "padding of cells"
 SLOTS = "slots without a sequence"
@@ -16,18 +17,6 @@ ROOM = "windows with room for a batch"
 STATES = "states in float32"
 ROLLBACK = "states to roll back to"
 COMPRESSOR = "compressor states"
-
-
-class Held(NamedTuple):
-    """Bytes of a buffer, and the causes of what is not needed of it, summing to the difference."""
-
-    total_bytes: int
-    causes: tuple[tuple[str, int], ...]
-
-    def __add__(self, other: object) -> Held:
-        if not isinstance(other, Held):
-            return NotImplemented
-        return Held(self.total_bytes + other.total_bytes, self.causes + other.causes)
 
 
 def pad(tokens: int, multiple: int = 256) -> int:

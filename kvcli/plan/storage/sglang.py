@@ -1,14 +1,16 @@
 """SGLang 0.5: pools of token slots, handed out in pages, each pool with one spare page.
 
-A pool has size + page_size slots (visible in its start-up line). Window layers have a pool of their own, states a pool of
-max_mamba_cache_size + 1 slots. Stored is what the sequences take of the pools and the spare page of each; the pools
-themselves fill the memory budget.
+A pool has size + page_size slots (visible in its start-up line). States have a pool of max_mamba_cache_size + 1 slots. Window
+layers have a pool of their own where the architecture is on SGLang's list (`is_hybrid_swa_model`); elsewhere their tokens stay
+as if they had no window. Stored is what the sequences take of the pools and the spare page of each; the pools themselves fill
+the memory budget. Sources, 0.5.19: `configs/model_config`, `mem_cache/memory_pool`, `managers/schedule_batch`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kvcli import dtypes
 from kvcli.dtypes import KvTypes
@@ -18,6 +20,7 @@ from kvcli.model.latent_records import Latent
 from kvcli.model.spec import ModelSpec
 from kvcli.model.state_records import Recurrent
 from kvcli.plan.sharing.rules import SharingRule, more_in_last
+from kvcli.plan.storage import sglang_v4
 from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored, half_kv
 from kvcli.plan.workload import Workload
 
@@ -33,6 +36,26 @@ STATE_MODELS = (
 )
 
 SHARING = SharingRule(True, more_in_last, experts=True, data_attention=True)
+#: model_types whose window layers have a pool of their own. A chunk counts as a window (Llama-4).
+WINDOW_POOLS = frozenset(
+    [
+        *("gemma4_text", "gemma4_unified_text", "gpt_oss", "granite_swa", "granitemoe_swa", "inkling_text", "laguna", "llama4_text"),
+        *("mellum", "mimo_v2_flash", "muse_glimmer_text", "step3p5", "step3p7"),
+    ]
+)
+
+
+class Paged(NamedTuple):
+    """One layer's part of a sequence: `pages` of slots of `row_bytes`, of which `visible` tokens of `needed_bytes` are needed.
+
+    `pooled`: what left the window is freed.
+    """
+
+    pages: int
+    row_bytes: int
+    needed_bytes: int
+    visible: int
+    pooled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,37 +69,38 @@ class SgLang:
     sharing: SharingRule = SHARING
 
     def auto_kv(self, spec: ModelSpec) -> KvTypes:
-        return half_kv(spec)
+        return sglang_v4.KV if sglang_v4.compressed(spec) else half_kv(spec)
 
     def store(self, spec: ModelSpec, workload: Workload, kv: KvTypes) -> Stored:
         """See StoragePolicy. `blocks` are pages of the sequences, those of the largest pool, without the spare one."""
+        if sglang_v4.compressed(spec):
+            return sglang_v4.store(spec, workload, kv, self.page_tokens)
         if kv.key != kv.value or kv.key.name not in ("fp16", "bf16", "fp8"):
             raise BadInput(
                 f"sglang keeps K and V both in fp16, bf16 or fp8, not in {kv.label}", hint="--kv-dtype fp8", code="unsupported_kv_dtype"
             )
-        page = self._page(spec)
+        page, n, batch = self._page(spec), workload.context_tokens, workload.batch_size
         rows: list[int] = []
         causes: Counter[str] = Counter()
-        notices: tuple[Notice, ...] = ()
-        pages = paged = 0
+        notices: dict[str, Notice] = {}
+        most = 0
         for group in spec.groups:
             for record in group.records:
                 if isinstance(record, Recurrent):
-                    one, found = self._state(spec, record, workload.batch_size)
+                    one, found = self._state(spec, record, batch)
                 else:
-                    held, row, needed = self._paged(spec, record, workload, kv, page)
-                    one = (workload.batch_size * held + 1) * page * row
-                    found = self._differences(record, held, row, needed, workload, kv, page)
-                    pages, paged = max(pages, held), 1
-                    if record.window_tokens is not None and record.window_tokens < workload.context_tokens:
-                        text = "window layers are counted at the pages their window lies in; sglang frees what left it with a delay"
-                        notices = (Notice("sglang_window_pool", text),)
+                    held = self._paged(spec, record, n, kv, page)
+                    one = (batch * held.pages + 1) * page * held.row_bytes
+                    found = _differences(held, n, batch, page)
+                    most = max(most, held.pages)
+                    if held.visible < n:
+                        notice = _window_notice(spec, held.pooled)
+                        notices[notice.code] = notice
                 rows.append(one * group.count)
                 for cause, size in found:
                     causes[cause] += size * group.count
-        blocks = workload.batch_size * pages if paged else None
         stored = tuple((cause, size) for cause, size in causes.items() if size)
-        return Stored(tuple(rows), stored, blocks, page if paged else None, notices)
+        return Stored(tuple(rows), stored, batch * most or None, page if most else None, tuple(notices.values()))
 
     def _page(self, spec: ModelSpec) -> int:
         if not _sparse(spec):
@@ -95,47 +119,48 @@ class SgLang:
         spare = ("spare slot of the state pool", kept)
         return (batch + 1) * kept, [spare, ("state dtype", batch * (kept - record.state_bytes(spec.dtype, 0)))]
 
-    def _paged(self, spec: ModelSpec, record: CacheRecord, workload: Workload, kv: KvTypes, page: int) -> tuple[int, int, int]:
-        """Of one layer and sequence: pages, bytes of a token's slot, and bytes of a token that are needed."""
-        n = workload.context_tokens
+    def _paged(self, spec: ModelSpec, record: CacheRecord, n: int, kv: KvTypes, page: int) -> Paged:
+        """What one layer keeps of a sequence of n tokens. Raises NotModelled for layers without a rule."""
         if isinstance(record, Attention) and record.owns_cache and not record.index_dim:
-            row = record.token_bytes(kv)
-            if record.chunk_tokens is not None and n > record.chunk_tokens:
-                raise NotModelled(
-                    f"kvcli has no rule of sglang for {spec.name} beyond a chunk of {record.chunk_tokens:,} tokens",
-                    hint="use --engine ideal",
-                    code="no_storage_rule",
-                )
-            if record.window_tokens is None or n <= record.window_tokens:
-                return -(-n // page), row, row
+            row, width = record.token_bytes(kv), record.chunk_tokens or record.window_tokens
+            visible = record.visible_tokens(n)
+            if width is None or n <= width or spec.model_type not in WINDOW_POOLS:
+                return Paged(-(-n // page), row, row, visible)
             if not any(each.kind == "full_attention" for group in spec.groups for each in group.records):
                 raise NotModelled(
                     f"kvcli has no rule of sglang for {spec.name}, whose layers all have windows, beyond its window",
                     hint="use --engine ideal",
                     code="no_storage_rule",
                 )
-            return min(-(-n // page), -(-(record.window_tokens - 1) // page) + 1), row, row
+            return Paged(min(-(-n // page), -(-(width - 1) // page) + 1), row, row, visible, pooled=True)
         if isinstance(record, Latent) and record.owns_cache and record.window_tokens is None and record.index_pool == 1:
             row, index = record.row_bytes(kv), record.index_bytes(kv)
             if not _sparse(spec):
-                return -(-n // page), row, row
+                return Paged(-(-n // page), row, row, n)
             if (record.rank, record.rope_dim, record.index_dim or 128) == PACKED_SHAPE:
                 packed = PACKED_ROW if kv.key.name == "fp8" else row
-                return -(-n // page), packed + (INDEX_ROW if index else 0), row + index
+                return Paged(-(-n // page), packed + (INDEX_ROW if index else 0), row + index, n)
         raise _no_rule(spec, record)
 
-    def _differences(
-        self, record: CacheRecord, held: int, row: int, needed: int, workload: Workload, kv: KvTypes, page: int
-    ) -> list[tuple[str, int]]:
-        """(cause, bytes) of one layer and all sequences: they sum to its slots - needed."""
-        n, batch = workload.context_tokens, workload.batch_size
-        tokens = min(n, record.window_tokens or n)
-        cause = "page rounding" if tokens == n else "windows kept"
-        return [
-            ("spare pages", page * row),
-            (cause, batch * (held * page - tokens) * row),
-            ("fp8 rows and index keys with scales", batch * tokens * (row - needed)),
-        ]
+
+def _differences(held: Paged, n: int, batch: int, page: int) -> list[tuple[str, int]]:
+    """(cause, bytes) of one layer and all sequences: they sum to its slots - needed."""
+    kept, visible = held.pages * page, held.visible
+    found = [("spare pages", page * held.row_bytes)]
+    if held.pooled:
+        found.append(("windows kept", batch * (kept - visible) * held.row_bytes))
+    else:
+        found.append(("page rounding", batch * (kept - n) * held.row_bytes))
+        found.append(("windows kept in full", batch * (n - visible) * held.row_bytes))
+    return [*found, ("fp8 rows and index keys with scales", batch * visible * (held.row_bytes - held.needed_bytes))]
+
+
+def _window_notice(spec: ModelSpec, pooled: bool) -> Notice:
+    if pooled:
+        text = "window layers are counted at the pages their window lies in; sglang frees what left it with a delay"
+        return Notice("sglang_window_pool", text)
+    text = f"sglang has no pool for the windows of {spec.model_type}: it keeps all tokens of these layers"
+    return Notice("sglang_windows_kept", text)
 
 
 def _sparse(spec: ModelSpec) -> bool:
