@@ -26,8 +26,10 @@ from kvcli.plan.workload import Workload
 
 #: The packed fp8 row of sparse MLA, and its index key with a scale, in bytes; the shape (rank, rope, index) they are of.
 PACKED_ROW, INDEX_ROW, PACKED_SHAPE = 656, 132, (512, 64, 128)
-#: Sparse MLA runs with pages of 64 alone.
-SPARSE_PAGE = 64
+#: Sparse MLA runs with pages of 64 alone; MiniMax-M3 takes 128 unless told otherwise.
+SPARSE_PAGE, INDEXED_PAGE = 64, 128
+#: model_types with a pool of index keys beside keys and values.
+INDEXED = frozenset(("minimax_m3_vl_text",))
 
 #: Hybrids whose states lie in the state pool.
 STATE_MODELS = (
@@ -104,7 +106,7 @@ class SgLang:
 
     def _page(self, spec: ModelSpec) -> int:
         if not _sparse(spec):
-            return self.page_tokens or 1
+            return self.page_tokens or (INDEXED_PAGE if spec.model_type in INDEXED else 1)
         if self.page_tokens not in (None, SPARSE_PAGE):
             raise BadInput(
                 f"sglang keeps sparse MLA in pages of {SPARSE_PAGE} tokens alone", hint="leave --page-size out", code="bad_page_size"
@@ -121,6 +123,12 @@ class SgLang:
 
     def _paged(self, spec: ModelSpec, record: CacheRecord, n: int, kv: KvTypes, page: int) -> Paged:
         """What one layer keeps of a sequence of n tokens. Raises NotModelled for layers without a rule."""
+        if isinstance(record, Attention) and record.owns_cache and record.index_dim and spec.model_type in INDEXED:
+            if kv.key.name == "fp8":
+                text = f"whether sglang keeps the index keys of {spec.model_type} in fp8 or in 16 bits depends on the device"
+                raise NotModelled(text, hint="--kv-dtype bf16, or --engine ideal", code="no_storage_rule")
+            row = record.token_bytes(kv) + record.index_bytes(kv)
+            return Paged(-(-n // page), row, row, n)
         if isinstance(record, Attention) and record.owns_cache and not record.index_dim:
             row, width = record.token_bytes(kv), record.chunk_tokens or record.window_tokens
             visible = record.visible_tokens(n)

@@ -12,46 +12,25 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kvcli import dtypes
-from kvcli.dtypes import DType, KvTypes
+from kvcli.dtypes import PLAIN, KvTypes
 from kvcli.errors import BadInput, Notice, NotModelled
 from kvcli.model.cache_records import Attention, CacheRecord
 from kvcli.model.latent_records import Compressed, Latent
 from kvcli.model.spec import ModelSpec
 from kvcli.model.state_records import Cross, Recurrent
 from kvcli.plan.sharing.rules import SharingRule, more_in_middle
+from kvcli.model.state_records import Cross
 from kvcli.plan.storage import vllm_packed as packed
 from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored
-from kvcli.plan.storage.vllm_groups import Kind, Layout, blocks_admitted, blocks_held, ceil_div, lay_out
+from kvcli.plan.storage.vllm_groups import LATENT_ALIGNMENT, Kind, Layout, blocks_admitted, blocks_held, ceil_div, lay_out
+from kvcli.plan.storage.vllm_rows import Layers, block_tokens, compressed, compute_dtype, latent_hybrid, layers_of, sparse
 from kvcli.plan.workload import Workload
 from kvcli.units import format_bytes
 
-#: Tokens of a block of sparse MLA; everything else has 16 (on GPUs), and hybrids what their states need.
-SPARSE_BLOCK = 64
-#: fp8_ds_mla: 512 fp8 elements, 4 float32 scales, 64 bf16 elements of rope. Its indexer: 128 fp8 elements and a float32 scale.
-DS_MLA_ROW, DS_MLA_INDEX, DS_MLA_SHAPE = 656, 132, (512, 64, 128)
-#: int8_per_token_head: float32 scales of a token's K and V in each head.
-TOKEN_HEAD_SCALES = 8
+#: Tokens of a batch where --max-num-batched-tokens says nothing.
 IN_FLIGHT = 8192
 #: tables are padded to 64 words, which the ranks must divide (VocabParallelEmbedding)
 SHARING = SharingRule(True, more_in_middle, mixed_stages=False, experts=True, context=True, vocab_multiple=64)
-
-#: Whether the recurrent state follows the model's dtype (True), or is kept as the file says, float32 otherwise.
-STATE_FOLLOWS = {
-    **dict.fromkeys(("bamba", "falcon_h1", "granitemoehybrid", "jamba", "lfm2", "lfm2_moe", "qwen3_next"), True),
-    **dict.fromkeys(("falcon_mamba", "mamba", "mamba2", "zamba2"), True),
-    **dict.fromkeys(("nemotron_h", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5_text"), False),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Layers:
-    """Equal layers in vLLM's eyes: their record, their number, their kind and the causes of longer rows, in bytes a token."""
-
-    record: CacheRecord
-    count: int
-    kind: Kind
-    longer: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +46,13 @@ class Vllm:
 
     def auto_kv(self, spec: ModelSpec) -> KvTypes:
         """What it takes where no type is asked for: the model's, float32 files as bf16, and fp8_ds_mla for sparse MLA."""
-        if _sparse(spec) or _compressed(spec):
-            return KvTypes(dtypes.PLAIN["fp8"], dtypes.PLAIN["fp8"])
+        if sparse(spec) or compressed(spec):
+            return KvTypes(PLAIN["fp8"], PLAIN["fp8"])
         return KvTypes(*(2 * (compute_dtype(spec),)))
 
     def store(self, spec: ModelSpec, workload: Workload, kv: KvTypes) -> Stored:
         """See StoragePolicy. `blocks` are block ids of all sequences, summed over groups."""
-        if _compressed(spec):
+        if compressed(spec):
             stored = packed.store(self._packed(spec, kv), workload, kv)
             one = stored.total_bytes // workload.batch_size
             notices = self._notices(one, lambda batches: self.admission_bytes(spec, workload, kv, batches))
@@ -102,11 +81,11 @@ class Vllm:
             ids = batch * _block_ids(layout, {kind: self._held(layout, kind, layers, workload) for kind in layout.pages})
         why = tuple((cause, size) for cause, size in causes.items() if size)
         notices = self._notices(sum(rows) // batch, lambda batches: self._admission(layers, layout, workload, batches))
-        return Stored(tuple(rows), why, ids, layout.block_tokens, (*_ds_mla_notice(spec, kv), *notices))
+        return Stored(tuple(rows), why, ids, layout.block_tokens, (*_ds_mla_notice(spec, kv), *_aligned_notice(spec), *notices))
 
     def admission_bytes(self, spec: ModelSpec, workload: Workload, kv: KvTypes, batches: int = 1) -> int:
         """What must be free to admit one such sequence with `batches` batches in flight."""
-        if _compressed(spec):
+        if compressed(spec):
             packing = packed.packing(self._packed(spec, kv), packed.rows_of(kv))
             return packing.block_bytes * packing.ids_admitted(workload.context_tokens, batches * (self.in_flight_tokens or IN_FLIGHT))
         layers = self._layers(spec, kv)
@@ -145,46 +124,10 @@ class Vllm:
         counts = _counts(layers)
         if self.version == "0.9" and (len(set(counts.values())) > 1 or any(kind.rule == "state" for kind in counts)):
             raise NotModelled(f"kvcli has no rule of vllm 0.9 for the layers of {spec.name}", hint="leave --engine-version out")
-        return lay_out(counts, self.block_tokens or (SPARSE_BLOCK if _sparse(spec) else 16))
+        return lay_out(counts, block_tokens(spec, self.block_tokens))
 
     def _layers(self, spec: ModelSpec, kv: KvTypes) -> list[Layers | None]:
-        """One entry a record, in the model's order; None where vLLM keeps nothing."""
-        _check(spec, kv)
-        return [self._one(spec, record, group.count, kv) for group in spec.groups for record in group.records]
-
-    def _one(self, spec: ModelSpec, record: CacheRecord, count: int, kv: KvTypes) -> Layers | None:
-        if isinstance(record, Attention) and not record.index_dim:
-            if not record.owns_cache:
-                return None
-            scales = record.num_key_value_heads * TOKEN_HEAD_SCALES if kv.key.name == "int8" else 0
-            row = record.token_bytes(kv) + scales
-            longer = (("scales of each token and head", scales),)
-            if record.chunk_tokens is not None and self.version != "0.9":  # 0.9 keeps chunked layers whole
-                return Layers(record, count, Kind("chunk", record.chunk_tokens, row), longer)
-            if record.window_tokens is not None:
-                return Layers(record, count, Kind("window", record.window_tokens, row), longer)
-            return Layers(record, count, Kind("full", 0, row), longer)
-        if isinstance(record, Latent) and record.window_tokens is None and record.index_pool == 1:
-            return self._latent(spec, record, count, kv)
-        if isinstance(record, Cross):
-            row = record.num_key_value_heads * (kv.key.bytes_for(record.key_dim) + kv.value.bytes_for(record.value_dim))
-            scales = record.num_key_value_heads * TOKEN_HEAD_SCALES if kv.key.name == "int8" else 0
-            return Layers(record, count, Kind("cross", 0, row + scales), (("scales of each token and head", scales),))
-        if isinstance(record, Recurrent) and spec.model_type in STATE_FOLLOWS:
-            return Layers(record, count, Kind("state", 0, state_bytes(spec, record)))
-        raise no_rule(self.name, spec, record)
-
-    def _latent(self, spec: ModelSpec, record: Latent, count: int, kv: KvTypes) -> Layers | None:
-        row, index = record.row_bytes(kv), record.index_bytes(kv)
-        longer: tuple[tuple[str, int], ...] = ()
-        if _sparse(spec):
-            if (record.rank, record.rope_dim, record.index_dim or 128) != DS_MLA_SHAPE:
-                raise no_rule(self.name, spec, record)
-            kept = DS_MLA_ROW if row and kv.key.name == "fp8" else row
-            indexed = DS_MLA_INDEX if index else 0
-            longer = (("fp8_ds_mla rows", kept - row), ("fp8 index keys with a scale", indexed - index))
-            row, index = kept, indexed
-        return Layers(record, count, Kind("full", 0, row + index, latent=True), longer) if row + index else None
+        return layers_of(spec, kv, chunks=self.version != "0.9")  # 0.9 keeps chunked layers whole
 
     def _differences(
         self, each: Layers, layout: Layout, held: int, spec: ModelSpec, workload: Workload, kv: KvTypes
@@ -206,7 +149,7 @@ class Vllm:
         if isinstance(record, Attention) and record.kind in ("sliding_attention", "chunked_attention") and tokens < n:
             found.append(("windows kept", spare))
         else:
-            plain = self.block_tokens or (SPARSE_BLOCK if _sparse(spec) else 16)
+            plain = block_tokens(spec, self.block_tokens)
             rounding = min(spare, (ceil_div(tokens, plain) * plain - tokens) * kind.row_bytes)
             found += [("page rounding", rounding), ("hybrid page size", spare - rounding)]
         found += [(cause, size * tokens) for cause, size in each.longer]
@@ -233,47 +176,20 @@ def encoder_tokens(record: CacheRecord, workload: Workload) -> int:
     return (workload.encoder_tokens or record.default_tokens) if isinstance(record, Cross) else 0
 
 
-def compute_dtype(spec: ModelSpec) -> DType:
-    """Files in float32 are run in 16 bits."""
-    return dtypes.BF16 if spec.dtype == dtypes.FP32 else spec.dtype
-
-
-def state_bytes(spec: ModelSpec, record: Recurrent) -> int:
-    """K - 1 convolution columns in the model's dtype, and the recurrent state in the one vLLM keeps."""
-    dtype = compute_dtype(spec)
-    kept = dtype if STATE_FOLLOWS[spec.model_type] else record.state_dtype
-    return record._replace(state_dtype=kept).state_bytes(dtype, 0)
-
-
-def no_rule(engine: str, spec: ModelSpec, record: CacheRecord) -> NotModelled:
-    text = f"kvcli has no rule of {engine} for the {record.kind} layers of {spec.model_type}"
-    return NotModelled(text, hint="use --engine ideal", code="no_storage_rule")
-
-
-def _sparse(spec: ModelSpec) -> bool:
-    return any(isinstance(record, Latent) and record.index_topk for group in spec.groups for record in group.records)
-
-
-def _compressed(spec: ModelSpec) -> bool:
-    return any(isinstance(record, Compressed) for group in spec.groups for record in group.records)
-
-
 def _ds_mla_notice(spec: ModelSpec, kv: KvTypes) -> tuple[Notice, ...]:
-    if kv.key.name != "fp8" or not (_sparse(spec) or _compressed(spec)):
+    if kv.key.name != "fp8" or not (sparse(spec) or compressed(spec)):
         return ()
-    what = "DeepSeek-V4" if _compressed(spec) else "sparse MLA"
-    others = "plain ones, which FlashInfer reads" if _compressed(spec) else "others"
+    what = "DeepSeek-V4" if compressed(spec) else "sparse MLA"
+    others = "plain ones, which FlashInfer reads" if compressed(spec) else "others"
     text = f"vllm keeps {what} in fp8_ds_mla rows of its own accord; --kv-dtype bf16 is how to ask for {others}"
     return (Notice("vllm_fp8_ds_mla", text),)
 
 
-def _check(spec: ModelSpec, kv: KvTypes) -> None:
-    latent = any(isinstance(record, Latent) for group in spec.groups for record in group.records)
-    known = ("fp16", "bf16", "fp8") if latent else ("fp16", "bf16", "fp8", "int8", "nvfp4")
-    if kv.key != kv.value or kv.key.name not in known:
-        what = "one type for K and V" if kv.key != kv.value else "one of " + ", ".join(known)
-        model = "latent rows" if latent else "the cache"
-        raise BadInput(f"vllm keeps {model} in {what}, not in {kv.label}", hint="--kv-dtype fp8", code="unsupported_kv_dtype")
+def _aligned_notice(spec: ModelSpec) -> tuple[Notice, ...]:
+    if not latent_hybrid(spec):
+        return ()
+    text = f"blocks are aligned to {LATENT_ALIGNMENT} tokens as FlashMLA wants; FlashInfer's MLA aligns them to 32"
+    return (Notice("vllm_block_alignment", text),)
 
 
 #: Versions with a rule of their own, by their first two numbers.

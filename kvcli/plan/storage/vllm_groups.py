@@ -12,6 +12,10 @@ from typing import Literal, NamedTuple
 
 from kvcli.errors import NotModelled
 
+#: Hybrids' blocks are multiples of it, in tokens: on GPUs, and for latent rows (FlashMLA's kernel; the source is the platform's
+#: `_align_hybrid_block_size`, and logs of Kimi-Linear).
+ALIGNMENT, LATENT_ALIGNMENT = 16, 64
+
 
 class Kind(NamedTuple):
     """Layers that vLLM treats alike. `limit` is a window or chunk in tokens; `row_bytes` are of one token, or a whole state."""
@@ -110,12 +114,12 @@ def _page(kind: Kind, block: int) -> tuple[int, int]:
 
 
 def _raised(counts: Mapping[Kind, int], block: int) -> int:
-    """Hybrids: the attention block is raised in steps of 16 until its page holds a state."""
+    """Hybrids: the attention block is raised in steps of what its kernels take until its page holds a state."""
     state = max((kind.row_bytes for kind in counts if kind.rule == "state"), default=0)
     if not state:
         return block
     rows = {kind.row_bytes for kind in counts if kind.rule != "state"}
-    # how latent layers are aligned with states changed between versions, and logs disagree
-    if len(rows) != 1 or any(kind.latent for kind in counts):
+    if len(rows) != 1:
         raise NotModelled("kvcli has no rule of vllm for states beside these attention layers", hint="use --engine ideal")
-    return max(block, 16 * ceil_div(state, 16 * rows.pop()))
+    step = max(block, LATENT_ALIGNMENT if any(kind.latent for kind in counts) else ALIGNMENT)
+    return step * ceil_div(state, step * rows.pop())

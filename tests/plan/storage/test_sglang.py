@@ -117,6 +117,18 @@ def test_latent_and_sparse_rows():
         cache("deepseek-v3.2", 100, page_size=32)
 
 
+def test_index_keys_have_a_pool():
+    """MiniMax-M3: 60 layers of 4 x 256 elements and 57 keys of 128, in pages of 128 and a spare one. In fp8 it depends on the device."""
+    kinds = ["full_attention"] * 3 + ["minimax_m3_sparse"] * 57
+    spec = spec_from_config({"model_type": "minimax_m3_vl_text", "dtype": "bfloat16", "layer_types": kinds}, "m3", "test")
+    answer = build(PlanRequest(spec, Workload(200), policy("sglang"))).cache
+    assert (answer.stored_bytes, answer.block_tokens) == (3 * 128 * (60 * 4 * 256 * 2 + 57 * 128 * 2), 128)
+    assert dict(answer.causes) == {"spare pages": 128 * 137_472, "page rounding": 56 * 137_472}
+    assert build(PlanRequest(spec, Workload(200), policy("sglang", EngineOptions(page_size=1)))).cache.stored_bytes == 201 * 137_472
+    with pytest.raises(NotModelled, match="depends on the device"):
+        build(PlanRequest(spec, Workload(200), policy("sglang"), kv=parse_kv("fp8")))
+
+
 def test_a_pool_of_states():
     """Qwen3-Next: 36 states of 8,192 x 3 columns in bf16 and 32 x 128 x 128 in float32, a spare one; 12 layers of 2,048 B a token."""
     state = 8192 * 3 * 2 + 32 * 128 * 128 * 4

@@ -79,7 +79,12 @@ def test_the_group_size():
     with pytest.raises(NotModelled, match="latent"):
         lay_out({full._replace(latent=True): 5, odd: 5}, 16)
     with pytest.raises(NotModelled, match="states"):
-        lay_out({full._replace(latent=True): 5, Kind("state", 0, 9000): 5}, 16)
+        lay_out({full: 5, odd: 5, Kind("state", 0, 9000): 5}, 16)
+    # blocks that hold a state: in steps of 16, or of 64 for latent rows, or of the block asked for
+    state = Kind("state", 0, 9000)
+    assert lay_out({full: 5, state: 5}, 16).pages[full] == (96, 9600, 1)
+    assert lay_out({full._replace(latent=True): 5, state: 5}, 16).pages[state] == (0, 12_800, 1)
+    assert lay_out({full: 5, state: 5}, 40).pages[full] == (120, 12_000, 1)
 
 
 @given(st.integers(1, 300), st.integers(1, 40), st.integers(1, 2000))
@@ -195,6 +200,76 @@ def test_latent_rows():
     # GLM-5.2: 21 of 78 layers have an indexer
     shared = cache("glm-5.2", 64)
     assert (shared.stored_bytes, shared.blocks) == (64 * (78 * 656 + 21 * 132), 1)
+
+
+def kimi_linear(heads):
+    """Kimi-Linear-48B: 20 layers of KDA with 32 heads of 128 x 128, 7 of MLA; `heads` are those of a rank."""
+    config = {
+        "model_type": "kimi_linear",
+        "dtype": "bfloat16",
+        "hidden_size": 2304,
+        "num_hidden_layers": 27,
+        "num_attention_heads": heads,
+        "num_key_value_heads": heads,
+        "intermediate_size": 9216,
+        "vocab_size": 163_840,
+        "kv_lora_rank": 512,
+        "qk_rope_head_dim": 64,
+        "qk_nope_head_dim": 128,
+        "v_head_dim": 128,
+        "linear_attn_config": {
+            "num_heads": heads,
+            "head_dim": 128,
+            "short_conv_kernel_size": 4,
+            "full_attn_layers": [4, 8, 12, 16, 20, 24, 27],
+            "kda_layers": [number for number in range(1, 27) if number % 4],
+        },
+        "num_experts": 256,
+        "num_experts_per_token": 8,
+        "moe_intermediate_size": 1024,
+        "num_shared_experts": 1,
+        "first_k_dense_replace": 1,
+    }
+    return spec_from_config(config, "kimi-linear", "test")
+
+
+def test_latent_rows_beside_states_as_logged():
+    """https://github.com/vllm-project/vllm/issues/28228, two ranks: blocks of 960 tokens, states padded by 1.89%.
+
+    A state of 16 heads takes 3 x 6,144 columns of 2 B and 16 x 128 x 128 x 4 B; a row 1,152 B."""
+    answer = cache(kimi_linear(16), 1)
+    state, page = 3 * 6144 * 2 + 16 * 128 * 128 * 4, 960 * 1152
+    assert answer.block_tokens == 960
+    assert f"{100 * (page - state) / state:.2f}" == "1.89"
+    # 7 + 20 layers in groups of 7: a block, three states each, one of them padding
+    assert (answer.blocks, answer.stored_bytes) == (4, 28 * page)
+    assert dict(answer.causes)["padding layers"] == page
+    assert [notice.code for notice in answer.notices] == ["vllm_block_alignment", "vllm_admission"]
+    assert cache(kimi_linear(32), 1).block_tokens == 1920
+    assert cache(kimi_linear(32), 1, kv="fp8").block_tokens == 3776
+
+
+def minimax_m3(**changes):
+    kinds = ["full_attention"] * 3 + ["minimax_m3_sparse"] * 57
+    config = {"model_type": "minimax_m3_vl_text", "dtype": "bfloat16", "layer_types": kinds}
+    return spec_from_config(config | changes, "minimax-m3", "test")
+
+
+def test_index_keys_beside_keys_and_values():
+    """MiniMax-M3: 60 layers of 4 x 256 elements and 57 of 128, in blocks of 128; the index keys stay bf16 in an fp8 cache."""
+    answer = cache(minimax_m3(), 129)
+    assert (answer.blocks, answer.block_tokens) == (2, 128)
+    assert answer.stored_bytes == 256 * (60 * 4 * 256 * 2 + 57 * 128 * 2)
+    assert dict(answer.causes) == {"page rounding": 127 * 137_472}
+    narrow = cache(minimax_m3(), 128, kv="fp8")
+    assert narrow.stored_bytes == 128 * (60 * 4 * 256 + 57 * 128 * 2)
+    assert dict(narrow.causes) == {"index keys in bf16": 128 * 57 * 128}
+    assert cache(minimax_m3(), 128, block_size=256).blocks == 1
+    with pytest.raises(BadInput, match="128"):
+        cache(minimax_m3(), 128, block_size=64)
+    for refused in (minimax_m3(index_head_dim=64), minimax_m3(dtype="float16")):
+        with pytest.raises(NotModelled, match="minimax_m3"):
+            cache(refused, 128)
 
 
 def test_types():
