@@ -17,14 +17,12 @@ from kvcli.errors import BadInput, Notice, NotModelled
 from kvcli.model.cache_records import Attention, CacheRecord
 from kvcli.model.latent_records import Latent
 from kvcli.model.spec import ModelSpec
+from kvcli.model.state_records import Recurrent
 from kvcli.plan.sharing.rules import SharingRule, more_in_first
 from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored, half_kv
 from kvcli.plan.workload import Workload
 
 SHARING = SharingRule(True, more_in_first, experts=True, data_attention=True)
-from kvcli.model.state_records import Recurrent
-from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored, half_kv
-from kvcli.plan.workload import Workload
 
 #: Index keys of sparse MLA: a byte an element and a float32 scale for each 128.
 INDEX_BLOCK = 128

@@ -17,9 +17,8 @@ from kvcli.errors import BadInput, Notice, NotModelled
 from kvcli.model.cache_records import Attention, CacheRecord
 from kvcli.model.latent_records import Compressed, Latent
 from kvcli.model.spec import ModelSpec
-from kvcli.model.state_records import Cross, Recurrent
-from kvcli.plan.sharing.rules import SharingRule, more_in_middle
 from kvcli.model.state_records import Cross
+from kvcli.plan.sharing.rules import SharingRule, more_in_middle
 from kvcli.plan.storage import vllm_packed as packed
 from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored
 from kvcli.plan.storage.vllm_groups import LATENT_ALIGNMENT, Kind, Layout, blocks_admitted, blocks_held, ceil_div, lay_out

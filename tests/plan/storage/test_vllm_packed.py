@@ -37,15 +37,16 @@ def layers(name):
 
 
 @pytest.mark.parametrize(
-    ("row", "alignment", "width", "gib", "blocks"),
+    ("rows", "width", "gib", "blocks"),
     [
         # https://github.com/vllm-project/vllm/pull/48993: DeepSeek-V4-Pro with index keys of 4 bits, 64 + 4 B
-        (584, 576, 1_315_008, "26.09", 21_306),
-        (512, 512, 1_228_800, "26.46", 23_120),
+        (vllm_packed.rows_of(parse_kv("fp8")), 1_315_008, "26.09", 21_306),
+        # FlashInfer's plain fp8 rows, in pages of 512
+        (vllm_packed.Rows(512, 132, vllm_packed.rows_of(parse_kv("bf16")).alignment), 1_228_800, "26.46", 23_120),
     ],
 )
-def test_the_block_widths_its_developers_measured(row, alignment, width, gib, blocks):
-    packed = vllm_packed.packing(layers("deepseek-v4-pro"), vllm_packed.Rows(row, 68, alignment))
+def test_the_block_widths_its_developers_measured(rows, width, gib, blocks):
+    packed = vllm_packed.packing(layers("deepseek-v4-pro"), rows._replace(index_bytes=68))
     assert packed.block_bytes == width
     low, high = ((float(gib) + way) * GIB // width for way in (-0.005, 0.005))
     assert low <= blocks <= high < low + 10
