@@ -16,8 +16,7 @@ from kvcli.model.spec import ModelSpec
 from kvcli.plan.document import plans_document
 from kvcli.plan.plan import Plan, build
 from kvcli.plan.request import PlanRequest
-from kvcli.plan.sharing.offload import Offload
-from kvcli.plan.sharing.split import Split, read_split
+from kvcli.plan.sharing.split import ALONE, Split
 from kvcli.plan.storage.policy import ENGINES, EngineOptions, policy
 from kvcli.plan.weights import parse_weights
 from kvcli.plan.workload import Workload
@@ -25,6 +24,7 @@ from kvcli.units import check_points, parse_count, parse_counts
 
 if TYPE_CHECKING:
     from kvcli.hardware.accelerators import Accelerator
+    from kvcli.plan.sharing.offload import Offload
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
 
@@ -133,6 +133,10 @@ def _count(text: str | None, option: str) -> int | None:
 
 
 def _split(devices: str | None, tp: str | None, pp: str | None, ep: str | None, dp_attention: str | None, dcp: str | None) -> Split:
+    if (devices, tp, pp, ep, dp_attention, dcp) == (None,) * 6:
+        return ALONE
+    from kvcli.plan.sharing.checks import read_split
+
     groups = 0 if dp_attention == "all" else _count(dp_attention, "--dp-attention")
     return read_split(
         _count(devices, "--devices"), _count(tp, "--tp"), _count(pp, "--pp"), _count(ep, "--ep"), groups, _count(dcp, "--dcp")
@@ -142,6 +146,8 @@ def _split(devices: str | None, tp: str | None, pp: str | None, ep: str | None, 
 def _offload(ngl: str | None, n_cpu_moe: str | None) -> Offload | None:
     if ngl is None and n_cpu_moe is None:
         return None
+    from kvcli.plan.sharing.offload import Offload
+
     return Offload(_layers(ngl, "--ngl"), _layers(n_cpu_moe, "--n-cpu-moe") or 0)
 
 

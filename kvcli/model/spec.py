@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kvcli.dtypes import DType
 from kvcli.errors import Notice
 from kvcli.model.layers import LayerGroup
 from kvcli.model.quantization import Quantization
-from kvcli.model.weight_parts import WeightParts
+
+if TYPE_CHECKING:
+    from kvcli.model.weight_parts import WeightParts
 
 
 class RopeScaling(NamedTuple):
@@ -65,7 +67,7 @@ class TensorFile(NamedTuple):
     read_bytes_per_step: int
     mtp_bytes: int = 0
     tower_bytes: int = 0
-    parts: WeightParts = WeightParts(())
+    parts: WeightParts | None = None
 
 
 @dataclass(frozen=True)

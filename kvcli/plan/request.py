@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kvcli.dtypes import DType, KvTypes
 from kvcli.model.spec import ModelSpec
-from kvcli.plan.sharing.offload import Offload
 from kvcli.plan.sharing.split import ALONE, Split
 from kvcli.plan.storage.policy import StoragePolicy
 from kvcli.plan.workload import Workload
 
 if TYPE_CHECKING:
     from kvcli.hardware.accelerators import Accelerator
+    from kvcli.plan.sharing.offload import Offload
 
 
 class PlanRequest(NamedTuple):

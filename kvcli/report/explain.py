@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvcli.ledger import Formula, Line, Unit
-from kvcli.plan.plan import Plan, cache_line, weights_line
+from kvcli.plan.lines import cache_line, weights_line
+from kvcli.plan.plan import Plan
 from kvcli.units import exact_bytes, format_bytes, format_flops, format_seconds
 
 #: equation name -> how it reads

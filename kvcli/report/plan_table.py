@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 from kvcli.hardware.accelerators import find
 from kvcli.plan.floors import Latency
-from kvcli.plan.plan import Plan, latency_on
+from kvcli.plan.lines import latency_on
+from kvcli.plan.plan import Plan
 from kvcli.plan.sharing.shared import Shared
 from kvcli.plan.weights import expected_read_bytes
 from kvcli.report import table

@@ -22,7 +22,7 @@ def resident_parts(spec: ModelSpec, weights: WeightBytes) -> WeightParts:
     if weights.quantized is not None and spec.quantization is not None and spec.quantization.scheme is not None:
         return _of_scheme(spec, spec.quantization.scheme)
     if weights.matrix_dtype is None or weights.other_dtype is None:
-        if spec.tensors is None:
+        if spec.tensors is None or spec.tensors.parts is None:
             raise ValueError("these weights have neither a type nor a file")
         return spec.tensors.parts
     return _of_types(spec, weights.matrix_dtype, weights.other_dtype)

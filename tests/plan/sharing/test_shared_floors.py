@@ -8,7 +8,8 @@ from kvcli.hardware.accelerators import find
 from kvcli.model.resolve import resolve
 from kvcli.plan.plan import build
 from kvcli.plan.request import PlanRequest
-from kvcli.plan.sharing.split import Split, read_split
+from kvcli.plan.sharing.checks import read_split
+from kvcli.plan.sharing.split import Split
 from kvcli.plan.storage.policy import policy
 from kvcli.plan.workload import Workload
 

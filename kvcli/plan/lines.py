@@ -1,0 +1,83 @@
+"""The ledger of a plan: its lines, the memory budget on a device, and the floors."""
+
+from __future__ import annotations
+
+from kvcli.hardware.accelerators import Accelerator
+from kvcli.ledger import Basis, Formula, Ledger, Line, Unit
+from kvcli.model.spec import ModelSpec
+from kvcli.plan.floors import ONE, Chain, Latency, latency
+from kvcli.plan.plan import CachePlan, MemoryPlan
+from kvcli.plan.sharing.shared import Shared
+from kvcli.plan.weights import WeightBytes
+from kvcli.plan.workload import Workload
+
+
+def weights_line(spec: ModelSpec, weights: WeightBytes, item: str, shared: Shared | None = None) -> Line:
+    """The ledger line of the resident (`weights`) or read (`weights_read`) bytes."""
+    read = item == "weights_read"
+    if shared is not None:
+        return _shared_line(shared, item)
+    amount = weights.read_bytes_per_step if read else weights.resident_bytes
+    if weights.quantized is not None:
+        return Line(item, amount, Unit.BYTES, weights.quantized_formula(spec, read), weights.basis, spec.source)
+    if weights.matrix_dtype is None or weights.other_dtype is None:
+        return Line(item, amount, Unit.BYTES, Formula("tensors_of_file", (("bytes", amount),)), Basis.HEADER, spec.source)
+    parameters = spec.step_parameters if read else spec.parameters
+    matrices = spec.active_matrices - spec.shared if read else spec.block_matrices
+    terms = (
+        ("matrix_parameters", matrices),
+        ("bits_each", weights.matrix_dtype.bits_per_element),
+        ("other_parameters", parameters - matrices),
+        ("other_bits_each", weights.other_dtype.bits_per_element),
+    )
+    return Line(item, amount, Unit.BYTES, Formula("weights_read" if read else "weights", terms), weights.basis, spec.source)
+
+
+def _shared_line(shared: Shared, item: str) -> Line:
+    """Of the fullest device, or of the busiest one of each stage, since a token passes all stages."""
+    if item == "weights":
+        size = shared.fullest.weights_bytes
+        return Line(item, size, Unit.BYTES, Formula("device_weights", (("devices", shared.split.devices), ("bytes", size))))
+    terms = tuple((f"stage_{number}", each.weights_read_bytes) for number, each in enumerate(shared.chain, 1))
+    return Line(item, sum(size for _, size in terms), Unit.BYTES, Formula("sum_of_stages", terms))
+
+
+def cache_line(cache: CachePlan, item: str, amount: int, shared: Shared | None = None) -> Line:
+    """The ledger line of what the engine stores (`kv_cache`) or of what a step reads (`kv_read`)."""
+    if item == "kv_cache" and shared is not None:
+        numbers = (("devices", shared.split.devices), ("bytes", amount), ("all_bytes", cache.stored_bytes))
+        return Line(item, amount, Unit.BYTES, Formula("device_cache", numbers), Basis.ENGINE_RULE, cache.engine)
+    if item == "kv_cache":
+        terms = tuple((f"{row.kind}_bytes", row.stored_bytes) for row in cache.rows)
+        basis = Basis.FORMULA if cache.engine == "ideal" else Basis.ENGINE_RULE
+        return Line(item, amount, Unit.BYTES, Formula("sum_of_layers", terms), basis, cache.engine)
+    terms = (("needed_bytes", cache.needed_bytes), ("state_bytes", cache.state_bytes), ("read_bytes", amount))
+    return Line(item, amount, Unit.BYTES, Formula("cache_read", terms))
+
+
+def memory_on(spec: ModelSpec, weights: WeightBytes, cache: CachePlan, shared: Shared | None, device: Accelerator) -> MemoryPlan | None:
+    """Weights and cache of the fullest device against what it has; None for parts that are sold with any amount."""
+    if device.usable_bytes is None:
+        return None
+    stored = cache.stored_bytes if shared is None else shared.fullest.stored_bytes
+    lines = (weights_line(spec, weights, "weights", shared), cache_line(cache, "kv_cache", stored, shared))
+    total = sum(int(line.amount) for line in lines)
+    headroom = device.usable_bytes - total
+    return MemoryPlan(Ledger(lines), total, device.usable_bytes, device.usable_basis, headroom, headroom >= 0)
+
+
+def latency_on(
+    spec: ModelSpec, workload: Workload, weights: WeightBytes, cache: CachePlan, shared: Shared | None, device: Accelerator
+) -> Latency:
+    """Floors of a workload on a device, or on as many of them as share the model."""
+    chain = ONE if shared is None else _chain(workload, shared)
+    amount = cache.read_bytes_per_step if shared is None else sum(each.cache_read_bytes for each in shared.chain) // chain.batches
+    read = cache_line(cache, "kv_read", amount)
+    return latency(spec, workload, weights_line(spec, weights, "weights_read", shared), read, device, weights.multiply_units, chain)
+
+
+def _chain(workload: Workload, shared: Shared) -> Chain:
+    """Stages work on batches of their own at a time, at most one for each sequence."""
+    split = shared.split
+    sequences = -(-workload.batch_size // split.data)
+    return Chain(split.tensor, split.pipeline, split.data, min(split.pipeline, sequences))
