@@ -143,7 +143,7 @@ def build_spec(model: ModelParts, model_type: str, name: str, source: str, dtype
         final=model.final,
         encoder_parameters=model.encoder_parameters,
         tower_parameters=model.tower_parameters,
-        mtp_parameters=model.mtp_parameters,
+        mtp=model.mtp,
         decoder=model.decoder,
         notices=(*notices, *model.notices),
     )

@@ -70,6 +70,23 @@ class LayerParameters(NamedTuple):
 Layer = tuple[tuple[CacheRecord, ...], LayerParameters]
 
 
+class PredictionBlocks(NamedTuple):
+    """Blocks that predict further tokens (MTP), beside the decoder: `blocks` times `layer`, `joins` matrices that join the hidden
+    state with a word's embedding, and `norms`. `tables` are copies of the word tables that published files hold with each.
+    """
+
+    blocks: int
+    layer: Layer
+    joins: int
+    norms: int
+    tables: int = 0
+
+    @property
+    def parameters(self) -> int:
+        """Of all blocks, without copies of tables that the decoder has."""
+        return self.blocks * (self.layer[1].total + self.joins + self.norms)
+
+
 @dataclass(frozen=True, slots=True)
 class LayerGroup:
     """`count` identical layers, the first of them at index `first` of the model (not necessarily contiguous)."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kvcli.dtypes import DType
 from kvcli.errors import Notice
-from kvcli.model.layers import LayerGroup
+from kvcli.model.layers import LayerGroup, PredictionBlocks
 from kvcli.model.quantization import Quantization
 
 if TYPE_CHECKING:
@@ -101,11 +101,15 @@ class ModelSpec:
     final: int = 0
     encoder_parameters: int = 0
     tower_parameters: int = 0
-    mtp_parameters: int = 0
+    mtp: PredictionBlocks | None = None
     decoder: Decoder | None = None
     tensors: TensorFile | None = None
     quantization: Quantization | None = None
     notices: tuple[Notice, ...] = ()
+
+    @property
+    def mtp_parameters(self) -> int:
+        return self.mtp.parameters if self.mtp else 0
 
     @property
     def tied(self) -> bool:

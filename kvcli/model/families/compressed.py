@@ -19,7 +19,7 @@ from kvcli.model.families.latent_blocks import (
 from kvcli.model.families.parts import ModelParts, layer_kinds, read_layer_count
 from kvcli.model.fields import Fields
 from kvcli.model.latent_records import Compressed
-from kvcli.model.layers import Layer, LayerParameters
+from kvcli.model.layers import Layer, LayerParameters, PredictionBlocks
 
 _DEFAULTS: dict[str, object] = {
     "vocab_size": 129280,
@@ -71,14 +71,15 @@ def read_deepseek_v4(fields: Fields) -> ModelParts:
         parts,
         shared=streams * streams * hidden,
         final=parts.final + streams + 1,
-        mtp_parameters=_mtp(f, made[_WINDOW][1], hidden, streams),
+        mtp=_mtp(f, made[_WINDOW], hidden, streams),
     )
 
 
-def _mtp(f: Fields, block: LayerParameters, hidden: int, streams: int) -> int:
+def _mtp(f: Fields, layer: Layer, hidden: int, streams: int) -> PredictionBlocks | None:
     """A prediction block is a window layer with two H x H projections, three norms and a mixer of the streams of its own."""
     count = f.integer("num_nextn_predict_layers", default=0, minimum=0, maximum=1000)
-    return count * (block.total + 2 * hidden * hidden + 3 * hidden + streams * streams * hidden + streams + 1)
+    joins, norms = 2 * hidden * hidden + streams * streams * hidden, 3 * hidden + streams + 1
+    return PredictionBlocks(count, layer, joins, norms) if count else None
 
 
 def _attention(f: Fields, hidden: int) -> LayerParameters:

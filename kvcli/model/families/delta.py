@@ -5,12 +5,14 @@ Defaults for absent keys are those of the Hugging Face configuration classes.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kvcli.model.cache_records import Attention
 from kvcli.model.families import mixers
 from kvcli.model.families.hybrid import BOTH, hybrid_parts, join
 from kvcli.model.families.parts import ModelParts, read_heads, read_layer_count
 from kvcli.model.fields import Fields
-from kvcli.model.layers import Layer, LayerParameters
+from kvcli.model.layers import Layer, LayerParameters, PredictionBlocks
 
 _QWEN3_NEXT: dict[str, object] = {
     "vocab_size": 151936,
@@ -109,7 +111,11 @@ def _qwen(fields: Fields, hidden_size: int, mlps: list[LayerParameters]) -> Mode
         kinds = [BOTH[(index + 1) % interval == 0] for index in range(len(mlps))]
     blocks = {"linear_attention": read_gated_delta(fields, hidden_size), "full_attention": read_gated_attention(fields, hidden_size)}
     layers = (join(blocks[kind], mlp, mixers.norms(2 * hidden_size)) for kind, mlp in zip(kinds, mlps, strict=True))
-    return hybrid_parts(fields, hidden_size, tuple(layers))
+    count = fields.integer("mtp_num_hidden_layers", default=0, minimum=0, maximum=1000)
+    block = join(blocks["full_attention"], mlps[-1], mixers.norms(2 * hidden_size))
+    # all its blocks share one projection of embedding and state, and three norms: published files have one block
+    mtp = PredictionBlocks(count, block, joins=2 * hidden_size * hidden_size, norms=3 * hidden_size) if count else None
+    return replace(hybrid_parts(fields, hidden_size, tuple(layers)), mtp=mtp)
 
 
 def read_gated_delta(fields: Fields, hidden_size: int) -> Layer:

@@ -14,8 +14,8 @@ from kvcli.model.families.latent_blocks import (
     latent_record,
     mlp_parameters,
     moe_parameters,
-    mtp_parameters,
     plus,
+    prediction_blocks,
     read_experts,
     read_shape,
     refuse,
@@ -209,4 +209,5 @@ def _build(f: Fields, blocks: list[LayerParameters], mtp: LayerParameters | None
     hidden, shape = f.integer("hidden_size"), read_shape(f)
     around = plus(attention_parameters(hidden, shape), LayerParameters(norms=2 * hidden))
     layers = tuple(((latent_record(shape),), plus(around, block)) for block in blocks)
-    return latent_parts(f, layers, 0 if mtp is None else mtp_parameters(f, hidden, plus(around, mtp)))
+    block = ((latent_record(shape),), plus(around, mtp)) if mtp is not None else None
+    return latent_parts(f, layers, None if block is None else prediction_blocks(f, hidden, block))

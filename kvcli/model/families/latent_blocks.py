@@ -13,7 +13,7 @@ from kvcli.errors import NotModelled
 from kvcli.model.families.parts import ModelParts, with_defaults
 from kvcli.model.fields import Fields
 from kvcli.model.latent_records import Latent
-from kvcli.model.layers import Layer, LayerParameters
+from kvcli.model.layers import Layer, LayerParameters, PredictionBlocks
 
 
 class LatentShape(NamedTuple):
@@ -154,18 +154,20 @@ def after_dense(fields: Fields, layers: int) -> list[bool]:
     return [index >= dense for index in range(layers)]
 
 
-def mtp_parameters(fields: Fields, hidden: int, block: LayerParameters) -> int:
+def prediction_blocks(fields: Fields, hidden: int, layer: Layer) -> PredictionBlocks | None:
     """Prediction blocks that the file names, each a decoder layer, a 2H x H projection and three norms.
 
     This is the rule of transformers' own MTP module: embedding and output head are the main model's, although checkpoints
-    hold copies of them (DeepSeek-V3: 11.6 B here; its files hold 1.9 B more, 684.5 B with the 671.0 B of the model).
+    hold copies of both with each block (DeepSeek-V3: 11.6 B here; its files hold 1.9 B more, 684.5 B with the 671.0 B of the model).
     A file without a count has none.
     """
     key = "num_nextn_predict_layers" if fields.has("num_nextn_predict_layers") else "num_mtp_layers"
-    return fields.integer(key, default=0, minimum=0, maximum=1000) * (block.total + 2 * hidden * hidden + 3 * hidden)
+    count = fields.integer(key, default=0, minimum=0, maximum=1000)
+    tables = 2 * fields.integer("vocab_size") * hidden
+    return PredictionBlocks(count, layer, 2 * hidden * hidden, 3 * hidden, tables) if count else None
 
 
-def latent_parts(fields: Fields, layers: tuple[Layer, ...], mtp: int = 0) -> ModelParts:
+def latent_parts(fields: Fields, layers: tuple[Layer, ...], mtp: PredictionBlocks | None = None) -> ModelParts:
     """A decoder with one RMSNorm after its layers."""
     hidden = fields.integer("hidden_size")
     return ModelParts(
@@ -175,5 +177,5 @@ def latent_parts(fields: Fields, layers: tuple[Layer, ...], mtp: int = 0) -> Mod
         layers=layers,
         tied=fields.boolean("tie_word_embeddings", False),
         final=hidden,
-        mtp_parameters=mtp,
+        mtp=mtp,
     )

@@ -21,9 +21,9 @@ from kvcli.model.families.latent_blocks import (
     latent_record,
     mlp_parameters,
     moe_parameters,
-    mtp_parameters,
     named_layers,
     plus,
+    prediction_blocks,
     read_experts,
     read_shape,
     refuse,
@@ -262,7 +262,8 @@ def _dsa(f: Fields, full: list[bool]) -> ModelParts:
     sparse = sparse_layers(f, layers, after_dense(f, layers))
     # a prediction block has experts and an indexer of its own
     block = plus(around, indexer_parameters(hidden, index), moe_parameters(hidden, read_experts(f)))
-    return latent_parts(f, _layers(f, hidden, shape, index, around, full, sparse), mtp_parameters(f, hidden, block))
+    blocks = prediction_blocks(f, hidden, ((indexed(latent_record(shape), index),), block))
+    return latent_parts(f, _layers(f, hidden, shape, index, around, full, sparse), blocks)
 
 
 def _layers(

@@ -10,6 +10,7 @@ from dataclasses import replace
 from kvcli.model.families.parts import ModelParts, read_heads, read_layer_count, read_windows, refuse_per_layer, with_defaults
 from kvcli.model.families.standard import decoder_parts, read_rope
 from kvcli.model.fields import Fields
+from kvcli.model.layers import PredictionBlocks
 from kvcli.model.spec import Decoder
 
 #: class defaults, which the decoder objects nested in multimodal files leave out
@@ -53,8 +54,9 @@ def read_mimo(fields: Fields) -> ModelParts:
     """MiMo-7B: Qwen2's layer; each prediction block is a layer, a 2H x H projection and three norms."""
     parts = read_qwen2(fields)
     hidden = parts.hidden_size
-    block = parts.layers[0][1].total + 2 * hidden * hidden + 3 * hidden
-    return replace(parts, mtp_parameters=fields.integer("num_nextn_predict_layers", default=0, minimum=0, maximum=1000) * block)
+    count = fields.integer("num_nextn_predict_layers", default=0, minimum=0, maximum=1000)
+    mtp = PredictionBlocks(count, parts.layers[0], joins=2 * hidden * hidden, norms=3 * hidden) if count else None
+    return replace(parts, mtp=mtp)
 
 
 def read_qwen3(fields: Fields) -> ModelParts:

@@ -6,7 +6,9 @@ Class defaults and rules are those of the configuration classes of transformers 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from kvcli.model.families.latent_blocks import prediction_blocks
 from kvcli.model.families.moe_blocks import (
     Block,
     combine,
@@ -132,7 +134,8 @@ COUNT = ("num_experts", "num_local_experts")
 def read_glm4_moe(fields: Fields) -> ModelParts:
     keys = fill(fields, GLM4, ROUTED)
     norm = "head" if keys.boolean("use_qk_norm", False) else ""
-    return _first_dense(keys, Block(qkv_bias=keys.boolean("attention_bias", False), qk_norm=norm), read_tied(keys))
+    parts = _first_dense(keys, Block(qkv_bias=keys.boolean("attention_bias", False), qk_norm=norm), read_tied(keys))
+    return replace(parts, mtp=prediction_blocks(keys, parts.hidden_size, parts.layers[-1]))
 
 
 def read_glm4v_moe(fields: Fields) -> ModelParts:

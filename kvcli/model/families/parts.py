@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kvcli.errors import Notice, NotModelled
 from kvcli.model.fields import Fields
-from kvcli.model.layers import Layer
+from kvcli.model.layers import Layer, PredictionBlocks
 from kvcli.model.spec import Decoder
 
 
@@ -29,7 +29,7 @@ class ModelParts:
     final: int = 0
     encoder_parameters: int = 0
     tower_parameters: int = 0
-    mtp_parameters: int = 0
+    mtp: PredictionBlocks | None = None
     decoder: Decoder | None = None
     notices: tuple[Notice, ...] = ()
 

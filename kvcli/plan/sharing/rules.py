@@ -13,7 +13,8 @@ class SharingRule(NamedTuple):
     """`stages` None: no pipeline. `mixed_stages`: also where layers are of several kinds.
 
     `vocab_multiple`: rows of the tables are padded to a multiple of it, and the ranks must divide them. `tables_on_host`: the
-    input table stays in host memory. `gap` says why an engine shares nothing.
+    input table stays in host memory. `one_pool`: a drafter's layers are laid out together with the model's. `gap` says why an
+    engine shares nothing.
     """
 
     tensor: bool = False
@@ -24,6 +25,7 @@ class SharingRule(NamedTuple):
     context: bool = False
     vocab_multiple: int = 1
     tables_on_host: bool = False
+    one_pool: bool = False
     gap: str = ""
 
 

@@ -48,4 +48,7 @@ class BuiltIn(NamedTuple):
 
 
 def policy(options: EngineOptions) -> StoragePolicy:
+    """Raises NotModelled under speculative decoding, which the built-in transformer does not do."""
+    if options.drafted:
+        raise NotModelled("the built-in transformer drafts no tokens", hint="leave --speculative out", code="not_runnable")
     return BuiltIn(options.cache)

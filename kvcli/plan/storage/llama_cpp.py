@@ -198,5 +198,7 @@ def policy(options: EngineOptions) -> StoragePolicy:
             hint="leave them out",
             code="unknown_engine_option",
         )
-    rule = LlamaCpp(slots=options.parallel, unified=options.kv_unified, swa_full=options.swa_full, version=version)
+    rule = LlamaCpp(
+        slots=options.parallel, unified=options.kv_unified, swa_full=options.swa_full, rollback=options.drafted, version=version
+    )
     return rule if options.ubatch is None else replace(rule, ubatch=options.ubatch)

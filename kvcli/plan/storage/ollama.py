@@ -69,4 +69,4 @@ def policy(options: EngineOptions) -> StoragePolicy:
     for given, option in ((options.ubatch, "--ubatch"), (options.kv_unified, "--kv-unified"), (options.swa_full, "--swa-full")):
         if given:
             raise BadInput(f"ollama does not let one set {option}", hint="use --engine llama.cpp", code="unknown_engine_option")
-    return Ollama(LlamaCpp(slots=options.parallel, name="ollama", types=("fp16", "q8_0", "q4_0")))
+    return Ollama(LlamaCpp(slots=options.parallel, rollback=options.drafted, name="ollama", types=("fp16", "q8_0", "q4_0")))

@@ -90,6 +90,8 @@ class EngineOptions(NamedTuple):
     kv_unified: bool = False
     swa_full: bool = False
     max_num_batched_tokens: int | None = None
+    #: tokens drafted before each step (speculative decoding), whose keys, values and states it must hold or undo
+    drafted: int = 0
 
 
 #: engine -> module in this package, each with a function `policy(options) -> StoragePolicy`

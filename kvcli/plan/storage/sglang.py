@@ -62,9 +62,10 @@ class Paged(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SgLang:
-    """`page_tokens` None: SGLang's own choice."""
+    """`page_tokens` None: SGLang's own choice. `drafted` tokens have slots, and states in a pool beside."""
 
     page_tokens: int | None = None
+    drafted: int = 0
     name: str = "sglang"
     version: str = "0.5"
     obeys_file: bool = True
@@ -76,6 +77,9 @@ class SgLang:
     def store(self, spec: ModelSpec, workload: Workload, kv: KvTypes) -> Stored:
         """See StoragePolicy. `blocks` are pages of the sequences, those of the largest pool, without the spare one."""
         if sglang_v4.compressed(spec):
+            if self.drafted:
+                text = f"kvcli has no rule what sglang keeps of {spec.name} for drafted tokens"
+                raise NotModelled(text, hint="leave --speculative out", code="no_storage_rule")
             return sglang_v4.store(spec, workload, kv, self.page_tokens)
         if kv.key != kv.value or kv.key.name not in ("fp16", "bf16", "fp8"):
             raise BadInput(
@@ -92,9 +96,13 @@ class SgLang:
                     one, found = self._state(spec, record, batch)
                 else:
                     held = self._paged(spec, record, n, kv, page)
-                    one = (batch * held.pages + 1) * page * held.row_bytes
+                    drafting = self._paged(spec, record, n + self.drafted, kv, page).pages - held.pages
+                    if held.pooled:  # a window moves with the drafted tokens
+                        drafting = -(-self.drafted // page)
+                    one = (batch * (held.pages + drafting) + 1) * page * held.row_bytes
                     found = _differences(held, n, batch, page)
-                    most = max(most, held.pages)
+                    found.append(("slots of drafted tokens", batch * drafting * page * held.row_bytes))
+                    most = max(most, held.pages + drafting)
                     if held.visible < n:
                         notice = _window_notice(spec, held.pooled)
                         notices[notice.code] = notice
@@ -118,8 +126,15 @@ class SgLang:
         if spec.model_type not in STATE_MODELS:
             raise _no_rule(spec, record)
         kept = record._replace(conv_dtype=dtypes.BF16).state_bytes(spec.dtype, 0)
-        spare = ("spare slot of the state pool", kept)
-        return (batch + 1) * kept, [spare, ("state dtype", batch * (kept - record.state_bytes(spec.dtype, 0)))]
+        causes = [
+            ("spare slot of the state pool", kept),
+            ("state dtype", batch * (kept - record.state_bytes(spec.dtype, 0))),
+        ]
+        if not self.drafted:
+            return (batch + 1) * kept, causes
+        # a state after each drafted token and after the one before them, of each running request and a spare one
+        tokens = (batch + 1) * (self.drafted + 1)
+        return (batch + 1 + tokens) * kept, [*causes, ("states of drafted tokens", tokens * kept)]
 
     def _paged(self, spec: ModelSpec, record: CacheRecord, n: int, kv: KvTypes, page: int) -> Paged:
         """What one layer keeps of a sequence of n tokens. Raises NotModelled for layers without a rule."""
@@ -187,4 +202,4 @@ def policy(options: EngineOptions) -> StoragePolicy:
         raise BadInput(
             f"kvcli does not know what sglang {version[:20]} stores", hint="--engine-version is 0.5", code="unknown_engine_version"
         )
-    return SgLang(options.page_size)
+    return SgLang(options.page_size, options.drafted)

@@ -34,6 +34,7 @@ TYPED_STATES = frozenset(("nemotron_h", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_t
 @dataclass(frozen=True, slots=True)
 class TensorRtLlm:
     block_tokens: int
+    drafted: int = 0
     name: str = "trtllm"
     version: str = "1"
     obeys_file: bool = True
@@ -51,6 +52,7 @@ class TensorRtLlm:
                 code="unsupported_kv_dtype",
             )
         n, blocks = workload.context_tokens, -(-workload.context_tokens // self.block_tokens)
+        drafting = -(-(n + self.drafted) // self.block_tokens) - blocks
         rows: list[int] = []
         causes: Counter[str] = Counter()
         notices: tuple[Notice, ...] = ()
@@ -59,13 +61,16 @@ class TensorRtLlm:
             for record in group.records:
                 layers = workload.batch_size * group.count
                 if isinstance(record, Recurrent):
+                    if self.drafted:
+                        raise NotModelled("kvcli has no rule of trtllm for states under speculative decoding", hint="use --engine ideal")
                     kept = _state_bytes(spec, record)
                     rows.append(layers * kept)
                     causes["state dtype"] += layers * (kept - record.state_bytes(spec.dtype, 0))
                     continue
                 row, longer = _row(spec, record, kv)
                 visible = record.visible_tokens(n) if isinstance(record, Attention) else n
-                rows.append(layers * blocks * self.block_tokens * row)
+                rows.append(layers * (blocks + drafting) * self.block_tokens * row)
+                causes["slots of drafted tokens"] += layers * drafting * self.block_tokens * row
                 causes["page rounding"] += layers * (blocks * self.block_tokens - n) * row
                 causes["windows kept in full"] += layers * (n - visible) * row
                 causes["fp8 index keys with a scale"] += layers * n * longer
@@ -75,7 +80,7 @@ class TensorRtLlm:
                     notices = (Notice("trtllm_windows_kept", text),)
         stored = tuple((cause, size) for cause, size in causes.items() if size)
         tokens = self.block_tokens if paged else None
-        return Stored(tuple(rows), stored, workload.batch_size * blocks if paged else None, tokens, notices)
+        return Stored(tuple(rows), stored, workload.batch_size * (blocks + drafting) if paged else None, tokens, notices)
 
 
 def _row(spec: ModelSpec, record: CacheRecord, kv: KvTypes) -> tuple[int, int]:
@@ -111,4 +116,4 @@ def policy(options: EngineOptions) -> StoragePolicy:
         raise BadInput(
             f"kvcli does not know what trtllm {version[:20]} stores", hint="--engine-version is 1", code="unknown_engine_version"
         )
-    return TensorRtLlm(options.block_size or 32)
+    return TensorRtLlm(options.block_size or 32, options.drafted)

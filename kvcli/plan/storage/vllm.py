@@ -29,15 +29,19 @@ from kvcli.units import format_bytes
 #: Tokens of a batch where --max-num-batched-tokens says nothing.
 IN_FLIGHT = 8192
 #: tables are padded to 64 words, which the ranks must divide (VocabParallelEmbedding)
-SHARING = SharingRule(True, more_in_middle, mixed_stages=False, experts=True, context=True, vocab_multiple=64)
+SHARING = SharingRule(True, more_in_middle, mixed_stages=False, experts=True, context=True, vocab_multiple=64, one_pool=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Vllm:
-    """`block_tokens` None: vLLM's own choice. `in_flight_tokens` are those of one batch (max_num_batched_tokens)."""
+    """`block_tokens` None: vLLM's own choice. `in_flight_tokens` are those of one batch (max_num_batched_tokens).
+
+    With `drafted` tokens a sequence has so many slots and states more, and convolutions so many columns.
+    """
 
     block_tokens: int | None = None
     in_flight_tokens: int | None = None
+    drafted: int = 0
     name: str = "vllm"
     version: str = "0.33"
     obeys_file: bool = True
@@ -68,8 +72,11 @@ class Vllm:
                 rows.append(0)
                 continue
             pages = layout.pages[each.kind]
-            held = blocks_held(each.kind, pages.block_tokens, n, encoder_tokens(each.record, workload))
-            layer = batch * held * pages.page_bytes
+            encoder = encoder_tokens(each.record, workload)
+            held = blocks_held(each.kind, pages.block_tokens, n, encoder)
+            drafting = blocks_held(each.kind, pages.block_tokens, n, encoder, self.drafted) - held
+            layer = batch * (held + drafting) * pages.page_bytes
+            causes["slots and states of drafted tokens"] += batch * each.count * drafting * pages.page_bytes
             padding = layer * layout.padding_layers(each.kind, counts[each.kind]) if last[each.kind] == number else 0
             rows.append(layer * each.count + padding)
             causes["padding layers"] += padding
@@ -95,13 +102,16 @@ class Vllm:
         counts, total = _counts(layers), 0
         for kind, pages in layout.pages.items():
             encoder = max(encoder_tokens(each.record, workload) for each in layers if each and each.kind == kind)
-            blocks = blocks_admitted(kind, pages.block_tokens, workload.context_tokens, encoder, in_flight)
+            blocks = blocks_admitted(kind, pages.block_tokens, workload.context_tokens, encoder, in_flight, self.drafted)
             total += blocks * pages.page_bytes * (counts[kind] + layout.padding_layers(kind, counts[kind]))
         return total
 
     def _packed(self, spec: ModelSpec, kv: KvTypes) -> list[tuple[int, Compressed]]:
         if self.version == "0.9":
             raise NotModelled(f"vllm 0.9 did not know the layers of {spec.name}", hint="leave --engine-version out", code="no_storage_rule")
+        if self.drafted:
+            text = f"kvcli has no rule what vllm keeps of {spec.name} for drafted tokens"
+            raise NotModelled(text, hint="leave --speculative out", code="no_storage_rule")
         return packed.compressed_layers(spec, kv, self.block_tokens)
 
     def _notices(self, one: int, admission: Callable[[int], int]) -> tuple[Notice, ...]:
@@ -117,7 +127,7 @@ class Vllm:
 
     def _held(self, layout: Layout, kind: Kind, layers: list[Layers | None], workload: Workload) -> int:
         encoder = max(encoder_tokens(each.record, workload) for each in layers if each and each.kind == kind)
-        return blocks_held(kind, layout.pages[kind].block_tokens, workload.context_tokens, encoder)
+        return blocks_held(kind, layout.pages[kind].block_tokens, workload.context_tokens, encoder, self.drafted)
 
     def _layout(self, spec: ModelSpec, layers: list[Layers | None]) -> Layout:
         counts = _counts(layers)
@@ -126,7 +136,7 @@ class Vllm:
         return lay_out(counts, block_tokens(spec, self.block_tokens))
 
     def _layers(self, spec: ModelSpec, kv: KvTypes) -> list[Layers | None]:
-        return layers_of(spec, kv, chunks=self.version != "0.9")  # 0.9 keeps chunked layers whole
+        return layers_of(spec, kv, chunks=self.version != "0.9", drafted=self.drafted)  # 0.9 keeps chunked layers whole
 
     def _differences(
         self, each: Layers, layout: Layout, held: int, spec: ModelSpec, workload: Workload, kv: KvTypes
@@ -136,7 +146,9 @@ class Vllm:
         n = workload.context_tokens
         state = record.state_bytes(spec.dtype, workload.encoder_tokens)
         if kind.rule == "state":
-            return [("hybrid page size", pages.page_bytes - kind.row_bytes), ("state dtype", kind.row_bytes - state)]
+            longer = sum(size for _, size in each.longer)
+            dtype = kind.row_bytes - longer - state
+            return [("hybrid page size", pages.page_bytes - kind.row_bytes), ("state dtype", dtype), *each.longer]
         filled = pages.block_tokens * kind.row_bytes
         found = [("hybrid page size", held * (pages.page_bytes - filled))]
         if kind.rule == "cross":
@@ -205,4 +217,4 @@ def policy(options: EngineOptions) -> StoragePolicy:
             hint="--engine-version is one of " + ", ".join(VERSIONS),
             code="unknown_engine_version",
         )
-    return Vllm(options.block_size, options.max_num_batched_tokens, version=short)
+    return Vllm(options.block_size, options.max_num_batched_tokens, options.drafted, version=short)

@@ -56,34 +56,34 @@ def ceil_div(amount: int, by: int) -> int:
     return -(-amount // by)
 
 
-def blocks_held(kind: Kind, block: int, tokens: int, encoder_tokens: int) -> int:
+def blocks_held(kind: Kind, block: int, tokens: int, encoder_tokens: int, drafted: int = 0) -> int:
     """Blocks of one sequence in one group between decode steps.
 
     A window of w tokens lies in at most ceil((w - 1) / block) + 1 blocks, as many as it needs when it starts in a block's last
-    token; vLLM frees a block once all its tokens have left the window.
+    token; vLLM frees a block once all its tokens have left the window. Each of `drafted` tokens has a slot, and a state.
     """
     if kind.rule == "state":
-        return 1
+        return 1 + drafted
     if kind.rule == "cross":
         return ceil_div(encoder_tokens, block)
-    held = ceil_div(tokens, block)
+    held = ceil_div(tokens + drafted, block)
     if kind.rule == "window":
-        return min(held, ceil_div(kind.limit - 1, block) + 1)
+        return min(held, ceil_div(kind.limit - 1 + drafted, block) + 1)
     if kind.rule == "chunk":  # starts at a multiple of the chunk, which blocks may straddle
-        return min(held, ceil_div(kind.limit, block) + (1 if kind.limit % block else 0))
+        return min(held, ceil_div(kind.limit + drafted, block) + (1 if kind.limit % block else 0))
     return held
 
 
-def blocks_admitted(kind: Kind, block: int, tokens: int, encoder_tokens: int, in_flight: int) -> int:
+def blocks_admitted(kind: Kind, block: int, tokens: int, encoder_tokens: int, in_flight: int, drafted: int = 0) -> int:
     """Blocks that must be free before a request is admitted: a window layer holds a prefill chunk beside its window, and a
     prefix-cached state a second copy ("align" mode)."""
     if kind.rule == "state":
-        return 2
+        return 2 + drafted
     if kind.rule == "window":
         return ceil_div(min(kind.limit - 1 + in_flight, tokens), block) + 1
     if kind.rule == "chunk":
         return ceil_div(min(kind.limit + in_flight, tokens), block)
-    return blocks_held(kind, block, tokens, encoder_tokens)
+    return blocks_held(kind, block, tokens, encoder_tokens, drafted)
 
 
 def lay_out(counts: Mapping[Kind, int], block: int) -> Layout:

@@ -44,16 +44,17 @@ class Layers:
     longer: tuple[tuple[str, int], ...] = ()
 
 
-def layers_of(spec: ModelSpec, kv: KvTypes, chunks: bool) -> list[Layers | None]:
-    """One entry a record, in the model's order; None where vLLM keeps nothing. `chunks`: chunked layers forget.
+def layers_of(spec: ModelSpec, kv: KvTypes, chunks: bool, drafted: int = 0) -> list[Layers | None]:
+    """One entry a record, in the model's order; None where vLLM keeps nothing. `chunks`: chunked layers forget. Convolutions
+    have a column more for each of `drafted` tokens.
 
     Raises BadInput for types it does not keep, NotModelled for layers without a rule.
     """
     _check(spec, kv)
-    return [_one(spec, record, group.count, kv, chunks) for group in spec.groups for record in group.records]
+    return [_one(spec, record, group.count, kv, chunks, drafted) for group in spec.groups for record in group.records]
 
 
-def _one(spec: ModelSpec, record: CacheRecord, count: int, kv: KvTypes, chunks: bool) -> Layers | None:
+def _one(spec: ModelSpec, record: CacheRecord, count: int, kv: KvTypes, chunks: bool, drafted: int) -> Layers | None:
     if isinstance(record, Attention):
         return _attention(spec, record, count, kv, chunks) if record.owns_cache else None
     if isinstance(record, Latent) and record.window_tokens is None and record.index_pool == 1:
@@ -63,7 +64,8 @@ def _one(spec: ModelSpec, record: CacheRecord, count: int, kv: KvTypes, chunks: 
         scales = record.num_key_value_heads * TOKEN_HEAD_SCALES if kv.key.name == "int8" else 0
         return Layers(record, count, Kind("cross", 0, row + scales), (("scales of each token and head", scales),))
     if isinstance(record, Recurrent) and spec.model_type in STATE_FOLLOWS:
-        return Layers(record, count, Kind("state", 0, state_bytes(spec, record)))
+        columns = compute_dtype(spec).bytes_for(record.conv_channels * drafted)
+        return Layers(record, count, Kind("state", 0, state_bytes(spec, record) + columns), (("columns of drafted tokens", columns),))
     raise no_rule(spec, record)
 
 
