@@ -10,7 +10,7 @@ import typer
 
 from kvcli import dtypes
 from kvcli.errors import BadInput, Notice
-from kvcli.model.hub import HubAccess
+from kvcli.model.hub_access import HubAccess
 from kvcli.model.resolve import resolve
 from kvcli.model.spec import ModelSpec
 from kvcli.plan.document import plans_document

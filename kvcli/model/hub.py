@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import NamedTuple
 from kvcli.errors import BadInput, CannotRunHere, KvcliError, Notice, missing_extra
 from kvcli.model import presets
 from kvcli.model.config import MAX_CONFIG_BYTES, load_json, spec_from_config, with_modelopt
+from kvcli.model.hub_access import HubAccess, HubId
 from kvcli.model.hub_cache import is_commit, remember, remembered
 from kvcli.model.hub_errors import explain, header, no_config, one_line
 from kvcli.model.hub_files import HubFiles, Listing, NotAsked, listing
@@ -32,31 +32,6 @@ TOTAL_S = 30.0
 _CONFIG = "config.json"
 #: Where older checkpoints of one vendor say how they are quantised.
 _QUANTIZATION = "hf_quant_config.json"
-#: What the hub allows in each part of an id, and in a branch, tag or commit.
-_PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
-_REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/+-]*")
-_MAX_ID_CHARS = 96
-
-
-class HubAccess(NamedTuple):
-    """Leave to ask the hub. `announce` gets one line before requests; `offline` allows the cache alone.
-
-    `headers`: whether the headers of the weights are wanted, too.
-    """
-
-    announce: Callable[[str], None]
-    offline: bool = False
-    headers: bool = True
-
-
-class HubId(NamedTuple):
-    """`repo` is `owner/name`; `revision` a branch, tag or commit, None for the repository's main branch."""
-
-    repo: str
-    revision: str | None = None
-
-    def __str__(self) -> str:
-        return f"{self.repo}@{self.revision}" if self.revision else self.repo
 
 
 class _NoConfig(Exception):
@@ -73,19 +48,6 @@ class _Config(NamedTuple):
     path: Path
     notices: tuple[Notice, ...]
     asked: bool
-
-
-def parse_id(text: str) -> HubId | None:
-    """The hub id that a text spells, `owner/name` or `owner/name@revision`; None where it cannot be one."""
-    repo, at, revision = text.partition("@")
-    parts = repo.split("/")
-    legal = len(parts) == 2 and all(_PART.fullmatch(part) for part in parts) and len(repo) <= _MAX_ID_CHARS
-    if not legal or "--" in repo or ".." in repo or repo.endswith(".git"):
-        return None
-    # a revision becomes a file name in the cache: no step may lead out of it
-    if at and (not _REVISION.fullmatch(revision) or ".." in revision or "//" in revision or revision.endswith("/")):
-        return None
-    return HubId(repo, revision or None)
 
 
 def read_hub(wanted: HubId, access: HubAccess, assume: str | None = None) -> ModelSpec:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kvcli.errors import BadInput, CannotRunHere
-from kvcli.model.hub import HubId, parse_id
+from kvcli.model.hub_access import HubId, parse_id
 from kvcli.model.hub_errors import SlowAnswer
 from kvcli.model.hub_pool import within
 from kvcli.model.resolve import resolve
@@ -330,7 +330,7 @@ def test_without_the_extra_it_says_how_to_get_it(hub, environment):
         assert done.returncode == exit_code, done.stderr
     assert hub.seen == []
     with pytest.MonkeyPatch.context() as patch:
-        from kvcli.model.hub import HubAccess
+        from kvcli.model.hub_access import HubAccess
 
         patch.setitem(sys.modules, "huggingface_hub", None)
         with pytest.raises(CannotRunHere) as caught:
