@@ -7,7 +7,8 @@ from typing import NamedTuple
 from kvcli.dtypes import COMPUTE, PLAIN, DType, known
 from kvcli.errors import BadInput, Notice, NotModelled
 from kvcli.ledger import Basis, Formula
-from kvcli.model.quantization import Quantization, Scheme
+from kvcli.model.quantization import Quantization
+from kvcli.model.scheme import Scheme
 from kvcli.model.spec import ModelSpec
 from kvcli.plan.quantization import NoLayout, Quantized, quantized
 
