@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TypeGuard
 from urllib.parse import quote
 
-#: More than any start that kvcli reads: the largest header of a GGUF file, or an index.
-MAX_START_BYTES = 128 * 2**20
+#: As much as any start that kvcli reads: a header, or an index.
+MAX_START_BYTES = 100_000_000
 _LINE = re.compile(rb"kvcli 1 (\d{1,19}) ([0-9a-f]{64})\n")
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 

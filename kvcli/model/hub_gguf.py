@@ -10,7 +10,6 @@ from pathlib import Path
 from kvcli.errors import BadInput, KvcliError
 from kvcli.model.gguf import GgufHeader, parse_header
 from kvcli.model.gguf_config import PART, spec_from_headers
-from kvcli.model.gguf_cursor import MAX_HEADER_BYTES
 from kvcli.model.hub_cache import Start
 from kvcli.model.hub_errors import explain
 from kvcli.model.hub_files import HubFiles, NotAsked
@@ -21,7 +20,9 @@ from kvcli.model.spec import ModelSpec
 #: For all parts. A header is its vocabulary, most of it: four to sixteen million bytes.
 GGUF_S = 120.0
 _FIRST_BYTES = 2**22
-_GROWTH = 4
+_GROWTH = 3
+#: The largest vocabulary known makes a header of 16 MB; what is read is held twice for a moment.
+_MOST_BYTES = 48 * 2**20
 #: Projectors of images and sounds, which llama.cpp loads beside a model, and the data that quantisation was guided by.
 _BESIDE = re.compile(r"(?:^|/|[-._])(?:mmproj|imatrix)", re.IGNORECASE)
 
@@ -88,9 +89,12 @@ def _fetch(files: HubFiles, name: str) -> GgufHeader:
             header = parse_header(raw, path, file.size_bytes, check_data=False)
             break
         except BadInput as error:
-            if error.code != "gguf_truncated" or len(raw) >= min(file.size_bytes, MAX_HEADER_BYTES):
+            if error.code != "gguf_truncated" or len(raw) >= file.size_bytes:
                 raise
-        count = min(count * _GROWTH, MAX_HEADER_BYTES)
+            if len(raw) >= _MOST_BYTES:
+                text = f"the header of {path.name!r} does not end within {_MOST_BYTES:,} bytes, where any model's does"
+                raise BadInput(text, code="gguf_malformed") from None
+        count = min(count * _GROWTH, _MOST_BYTES)
     header = parse_header(raw, path, file.size_bytes)
     files.cache.store(name, Start(raw[: header.data_offset], file.size_bytes))
     return header

@@ -77,7 +77,7 @@ class HubFile:
                 attempts = 0 if len(self._start) > before else attempts
                 if attempts >= ATTEMPTS:
                     raise self._odd("sends nothing")
-        return bytes(self._start[:count])
+        return bytes(memoryview(self._start)[:count])
 
     def read(self, at: int, count: int) -> bytes:
         """As safetensors_header.Read."""

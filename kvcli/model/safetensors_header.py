@@ -19,8 +19,13 @@ from kvcli.model.gguf_types import is_lfs_pointer, looks_like
 
 #: What the format allows a header to take.
 MAX_HEADER_BYTES = 100_000_000
-#: Values in one header; the largest known checkpoints have some hundred thousand in all their files.
-MAX_VALUES = 2**22
+#: What kvcli reads of that, so that no file costs more than a second and 200 MB: a header of a hundred thousand tensors has 13 MB.
+#: Text that is not ASCII takes four times its size once decoded.
+MAX_ASCII_BYTES = 48 * 2**20
+MAX_TEXT_BYTES = 12 * 2**20
+#: Commas and opening brackets in one header, eight for a tensor; the largest known checkpoints have some hundred thousand
+#: tensors in all their files.
+MAX_MARKS = 900_000
 LENGTH_BYTES = 8
 #: Enough of a start to tell what else a file is.
 SNIFF_BYTES = 512
@@ -106,6 +111,8 @@ def header_json(where: str, file_bytes: int, read: Read) -> bytes:
         _refuse_kind(where, start, length)
     if LENGTH_BYTES + length > file_bytes:
         _truncated(where, LENGTH_BYTES + length, file_bytes)
+    if length > MAX_ASCII_BYTES:
+        raise _malformed(where, f"its header has {length:,} bytes, more than any model's")
     raw = read(LENGTH_BYTES, length)
     if len(raw) < length:
         _truncated(where, LENGTH_BYTES + length, LENGTH_BYTES + len(raw))
@@ -140,8 +147,10 @@ def _malformed(where: str, why: str) -> BadInput:
 
 
 def _entries(where: str, raw: bytes) -> dict[str, Any]:
-    if raw.count(b",") > MAX_VALUES:
-        raise _malformed(where, f"its header has over {MAX_VALUES:,} values, more than any model")
+    if sum(map(raw.count, (b",", b"[", b"{"))) > MAX_MARKS:
+        raise _malformed(where, f"its header has over {MAX_MARKS:,} values, more than any model's")
+    if len(raw) > MAX_TEXT_BYTES and not raw.isascii():
+        raise _malformed(where, f"its header has {len(raw):,} bytes that are not plain text, more than any model's")
     try:
         entries = json.loads(raw.decode())
     except UnicodeDecodeError as error:

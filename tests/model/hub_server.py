@@ -147,6 +147,7 @@ class Handler(BaseHTTPRequestHandler):
             first, last = int(found[1]), min(int(found[2]), len(body) - 1)
             part = body[first : last + 1]
             self.send(206, {"Content-Range": f"bytes {first}-{last}/{len(body)}", "Content-Length": str(len(part)), **hub.odd})
+            self.close_connection = "Content-Length" in hub.odd
         else:
             part = body
             self.send(200, {"Content-Length": str(len(part)), **hub.odd})
