@@ -133,10 +133,10 @@ def damage_safetensors(head, rng):
 
 def hostile():
     """Files whose headers are large, and as costly as their size allows."""
-    many = b"{" + b",".join(b'"%d":{}' % n for n in range(440_000)) + b"}"
+    many, more = (b"{" + b",".join(b'"%d":{}' % n for n in range(count)) + b"}" for count in (440_000, 2_000_000))
     nests = b"{" + b",".join(b'"%d":' % n + b"[" * 900 + b"]" * 900 for n in range(900)) + b"}"
     brackets = b'{"a":' + b"[" * 800_000
-    for raw in (many, nests, brackets, b'{"a":"' + b"x" * 30_000_000 + b'"}', b'{"a":"' + b"x" * 11_000_000 + "😀".encode() + b'"}'):
+    for raw in (many, more, nests, brackets, b'{"a":"' + b"x" * 30_000_000 + b'"}', b'{"a":"' + b"x" * 11_000_000 + "😀".encode() + b'"}'):
         yield "safetensors", struct.pack("<Q", len(raw)) + raw
     yield "safetensors", struct.pack("<Q", 99_000_000) + b"{" + bytes(99_000_000)
     entry = text("k") + struct.pack("<IIQ", 9, 8, 4_000_000) + bytes(8 * 4_000_000)

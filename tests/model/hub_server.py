@@ -45,6 +45,7 @@ class Hub:
     cuts: dict[str, int] = field(default_factory=dict)
     commit: str = COMMIT
     head_delay_s: float = 0.0
+    range_delay_s: float = 0.0
     cut: bool = False
     drip: bool = False
     plain_server: bool = False
@@ -129,6 +130,7 @@ class Handler(BaseHTTPRequestHandler):
         hub = self.hub
         asked = self.headers.get("Range", "")
         hub.asked_ranges.append((name, asked))
+        hub.closing.wait(hub.range_delay_s)
         with hub.lock:
             waiting = hub.refusals.get(name)
             refusal = waiting.pop(0) if waiting else None

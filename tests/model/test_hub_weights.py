@@ -189,11 +189,12 @@ def test_many_parts_are_read_side_by_side_but_not_all_at_once(hub, plan):
     shapes = {**SHAPES, **{f"mtp.{n}.weight": (2,) for n in range(200 - len(SHAPES))}}
     files = {f"model-{n + 1:05d}-of-00200.safetensors": part([name], shapes=shapes) for n, name in enumerate(shapes)}
     hub.files = {"config.json": b"", **files}
+    hub.range_delay_s = 0.02
     start = time.monotonic()
     assert document(plan())["weights"]["resident_bytes"] == 2 * ELEMENTS
     assert time.monotonic() - start < 10
     assert len(hub.asked_ranges) == 200
-    assert hub.most_at_once <= 12
+    assert 3 < hub.most_at_once <= 12
 
 
 def test_a_cut_connection_is_tried_again_and_goes_on_where_it_was_cut(hub, plan):
