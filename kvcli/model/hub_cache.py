@@ -16,7 +16,7 @@ import secrets
 import zlib
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 from urllib.parse import quote
 
 #: As much as any start that kvcli reads: a header, or an index.
@@ -25,14 +25,11 @@ _LINE = re.compile(rb"kvcli 1 (\d{1,19}) ([0-9a-f]{64})\n")
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 
 
-class Start:
+class Start(NamedTuple):
     """The first bytes of a file, `raw`, and how many it has in all."""
 
-    __slots__ = ("file_bytes", "raw")
-
-    def __init__(self, raw: bytes, file_bytes: int) -> None:
-        self.raw = raw
-        self.file_bytes = file_bytes
+    raw: bytes
+    file_bytes: int
 
 
 class HubCache:
