@@ -11,6 +11,7 @@ from typing import NamedTuple
 from kvcli.errors import BadInput
 from kvcli.model.hub_cache import HubCache, Start
 from kvcli.model.hub_ranges import HubFile, Refused
+from kvcli.model.part_files import INDEX, MAX_INDEX_BYTES, missing_part
 from kvcli.model.safetensors_header import (
     LENGTH_BYTES,
     StoredTensor,
@@ -18,7 +19,6 @@ from kvcli.model.safetensors_header import (
     parse_header,
     read_safetensors_header,
 )
-from kvcli.model.weight_parts import INDEX, MAX_INDEX_BYTES, missing_part
 
 #: The list of names, as an entry of the cache; no file can have this name.
 _NAMES = "/names"

@@ -11,10 +11,10 @@ from kvcli.model.config import parse_json
 from kvcli.model.hub_errors import explain, some_of
 from kvcli.model.hub_files import HubFiles, NotAsked, NotListed, first_guess
 from kvcli.model.hub_pool import each, within
+from kvcli.model.part_files import INDEX, join_parts, parse_index, part_names
 from kvcli.model.safetensors_header import StoredTensor
 from kvcli.model.spec import ModelSpec
 from kvcli.model.weight_files import with_tensors
-from kvcli.model.weight_parts import INDEX, join_parts, parse_index, part_names
 
 #: For all headers of one model; what has come by then is kept.
 HEADERS_S = 120.0

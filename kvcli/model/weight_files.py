@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from kvcli.errors import Notice
+from kvcli.model.part_files import INDEX, join_parts, missing_part, parse_index, part_names, read_index
 from kvcli.model.safetensors_header import StoredTensor, read_safetensors_header
 from kvcli.model.spec import ModelSpec, TensorFile
-from kvcli.model.weight_parts import INDEX, join_parts, missing_part, parse_index, part_names, read_index
 
 #: Names of modules that hold a table of which a step reads rows: of words, and of anything else.
 _WORD_TABLES = frozenset(
