@@ -15,7 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from kvcli.model.weight_files import INDEX, read_folder_tensors
+from kvcli.model.part_files import INDEX
+from kvcli.model.weight_files import read_folder_tensors
 
 FILES, TENSORS = 200, 1000
 ROWS, COLUMNS = 1024, 2560

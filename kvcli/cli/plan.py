@@ -10,7 +10,7 @@ import typer
 
 from kvcli import dtypes
 from kvcli.errors import BadInput, Notice
-from kvcli.model.hub import HubAccess
+from kvcli.model.hub_access import HubAccess
 from kvcli.model.resolve import resolve
 from kvcli.model.spec import ModelSpec
 from kvcli.plan.document import plans_document
@@ -80,7 +80,8 @@ def plan(
     human = not (as_json or as_csv or as_md)
     if assume not in (None, "gqa"):
         raise BadInput(f"--assume {assume!r} is not an assumption kvcli makes", hint="--assume gqa", code="usage")
-    hub = HubAccess(lambda text: print(text, file=sys.stderr, flush=True), offline)
+    asked = None if weights.strip().lower() == "auto" else parse_weights(weights)
+    hub = HubAccess(lambda text: print(text, file=sys.stderr, flush=True), offline, headers=asked is None)
     specs = [resolve(model, assume, hub) for model in models]
     parts, local = _devices(device, look=human)
     prompt = 0 if prompt_tokens is None else parse_count(prompt_tokens, "--prompt-tokens")
@@ -109,7 +110,7 @@ def plan(
             workload=Workload(context, sequences, prompt, encoder),
             engine=rule,
             kv=None if kv_dtype.strip().lower() == "auto" else dtypes.parse_kv(kv_dtype),
-            weights=None if weights.strip().lower() == "auto" else parse_weights(weights),
+            weights=asked,
             device=part,
             split=split,
             offload=offload,

@@ -11,7 +11,7 @@ import typer
 from kvcli.cli.weights import DEFAULT_MODEL, require_run_extra
 from kvcli.errors import EXIT_NO
 from kvcli.model.cut import cut_layers
-from kvcli.model.hub import HubAccess
+from kvcli.model.hub_access import HubAccess
 from kvcli.model.resolve import resolve
 from kvcli.units import parse_counts
 
@@ -35,7 +35,7 @@ def verify(
     Example: kvcli verify llama3.2-1b --ctx 1024,2048,4096
     """
     contexts = parse_counts(ctx, "--ctx")
-    spec = resolve(model, hub=HubAccess(lambda text: print(text, file=sys.stderr, flush=True), offline))
+    spec = resolve(model, hub=HubAccess(lambda text: print(text, file=sys.stderr, flush=True), offline, headers=False))
     if layers is not None:
         spec = cut_layers(spec, layers)
     require_run_extra()

@@ -15,7 +15,6 @@ from kvcli.model import config_checks
 from kvcli.model.families.table import READERS, WRAPPERS
 from kvcli.model.fields import Fields
 from kvcli.model.layers import group_layers
-from kvcli.model.quantization import read_quantization
 from kvcli.model.spec import ModelSpec
 
 if TYPE_CHECKING:
@@ -50,15 +49,22 @@ def load_json(path: Path, max_bytes: int = MAX_CONFIG_BYTES) -> dict[str, Any]:
             raise BadInput(f"{path} is not a regular file", code="unreadable_file")
         if path.stat().st_size > max_bytes:
             raise BadInput(f"{path} is larger than any model config ({path.stat().st_size:,} bytes)", code="config_too_large")
-        values = json.loads(path.read_bytes())
+        raw = path.read_bytes()
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {(error.strerror or str(error)).lower()}", code="unreadable_file") from None
+    return parse_json(raw, str(path))
+
+
+def parse_json(raw: bytes, where: str) -> dict[str, Any]:
+    """The JSON object in `raw`, which came from `where`. Raises BadInput that names it."""
+    try:
+        values = json.loads(raw)
     except RecursionError:
-        raise BadInput(f"{path} is nested too deeply to be a model config", code="bad_json") from None
+        raise BadInput(f"{where} is nested too deeply to be a model config", code="bad_json") from None
     except ValueError as error:
-        raise BadInput(f"{path} is not JSON: {str(error)[:120]}", code="bad_json") from None
+        raise BadInput(f"{where} is not JSON: {str(error)[:120]}", code="bad_json") from None
     if not isinstance(values, dict):
-        raise BadInput(f"{path} holds a {type(values).__name__}, not a JSON object", code="bad_json")
+        raise BadInput(f"{where} holds a {type(values).__name__}, not a JSON object", code="bad_json")
     return values
 
 
@@ -89,7 +95,11 @@ def spec_from_config(config: Mapping[str, Any], name: str, source: str, assume: 
     config_checks.refuse_foreign_keys(fields, model_type)
     dtype, notices = _compute_dtype(fields)
     spec = build_spec(read_family(model_type, fields), model_type, name, source, dtype, notices)
-    quantization = read_quantization(fields.mapping("quantization_config")) if fields.has("quantization_config") else None
+    quantization = None
+    if fields.has("quantization_config"):
+        from kvcli.model.quantization import read_quantization  # most files have none
+
+        quantization = read_quantization(fields.mapping("quantization_config"))
     return replace(spec, quantization=quantization, notices=(*spec.notices, *config_checks.notices(fields, spec)))
 
 

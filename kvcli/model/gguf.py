@@ -17,7 +17,7 @@ from pathlib import Path
 
 from kvcli.dtypes import DType
 from kvcli.errors import BadInput
-from kvcli.model.gguf_cursor import Cursor, mapped, shown
+from kvcli.model.gguf_cursor import Cursor, View, mapped, shown
 from kvcli.model.gguf_types import ARRAY, MAGIC, NUMBERS, REMOVED_TENSOR_TYPES, STRING, TENSOR_TYPES
 
 #: Longer arrays of numbers, longer arrays of strings, and longer strings stay unread, as an ArrayRef.
@@ -141,11 +141,19 @@ def read_header(path: Path, check_data: bool = True) -> GgufHeader:
     Raises BadInput for a file that is missing, cannot be read, is no GGUF, or contradicts itself.
     """
     with mapped(path) as (view, file_bytes):
-        cursor = Cursor(view, path)
-        version = cursor.version()
-        tensor_count, entry_count = cursor.u64(), cursor.u64()
-        metadata = _metadata(cursor, entry_count)
-        tensors, data_offset = _tensors(cursor, tensor_count, _alignment_bytes(cursor, metadata))
+        return parse_header(view, path, file_bytes, check_data)
+
+
+def parse_header(view: View, path: Path, file_bytes: int, check_data: bool = True) -> GgufHeader:
+    """The header at the start of a file of `file_bytes`, of which `view` is the beginning. `path` names it in messages.
+
+    Raises BadInput as read_header does, with the code `gguf_truncated` where `view` ends within the header.
+    """
+    cursor = Cursor(view, path)
+    version = cursor.version()
+    tensor_count, entry_count = cursor.u64(), cursor.u64()
+    metadata = _metadata(cursor, entry_count)
+    tensors, data_offset = _tensors(cursor, tensor_count, _alignment_bytes(cursor, metadata))
     _check_places(cursor, tensors, file_bytes if check_data else None)
     return GgufHeader(path, version, metadata, tensors, data_offset, file_bytes)
 

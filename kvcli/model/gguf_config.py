@@ -19,7 +19,7 @@ from kvcli.model.gguf_tensors import check_widths, count_notice, sum_tensors
 from kvcli.model.spec import ModelSpec
 
 #: How llama.cpp's gguf-split names the parts.
-_PART = re.compile(r"^(.*)-(\d{5})-of-(\d{5})\.gguf$", re.IGNORECASE)
+PART = re.compile(r"^(.*)-(\d{5})-of-(\d{5})\.gguf$", re.IGNORECASE)
 MAX_PARTS = 10_000
 
 
@@ -28,7 +28,12 @@ def read_gguf_file(path: Path) -> ModelSpec:
 
     Raises BadInput for a damaged or missing file, NotModelled for an architecture without reader.
     """
-    first, *others = [read_header(part) for part in _parts(path)]
+    return spec_from_headers([read_header(part) for part in _parts(path)], path)
+
+
+def spec_from_headers(headers: Sequence[GgufHeader], path: Path) -> ModelSpec:
+    """The model whose parts have these headers, in their order. Raises what read_gguf_file does; `path` names them."""
+    first, *others = headers
     tensors = [tensor for header in (first, *others) for tensor in header.tensors]
     if len({tensor.name for tensor in tensors}) != len(tensors):
         raise BadInput(f"{path} and its other parts hold a tensor twice", hint="download them again", code="duplicate_tensor")
@@ -40,7 +45,7 @@ def read_gguf_file(path: Path) -> ModelSpec:
 
 def _parts(path: Path) -> tuple[Path, ...]:
     """All parts of the file, itself alone where its name promises no others. Raises BadInput that names a missing one."""
-    found = _PART.match(path.name)
+    found = PART.match(path.name)
     if found is None:
         return (path,)
     count = int(found[3])

@@ -32,6 +32,10 @@ MAX_KEY_BYTES = 2**16 - 1
 _U32, _U64 = Struct("<I"), Struct("<Q")
 
 
+#: The beginning of a file: of one on the disk, or of one that came over the network.
+View = mmap.mmap | bytes
+
+
 def shown(path: Path) -> str:
     """The file as messages name it; quoted, so that no name can break a line or a terminal."""
     return repr(path.name or str(path))
@@ -66,7 +70,7 @@ def mapped(path: Path) -> Iterator[tuple[mmap.mmap, int]]:
 class Cursor:
     """Walks a header from `at`, a byte of the file, on. `where` says for messages what is being read."""
 
-    def __init__(self, view: mmap.mmap, path: Path, at: int = 0, where: str = "the header") -> None:
+    def __init__(self, view: View, path: Path, at: int = 0, where: str = "the header") -> None:
         self.view = view
         self.name = shown(path)
         self.at = at

@@ -1,25 +1,28 @@
 """A hub id as MODEL: the `config.json` of `owner/name`, through huggingface_hub and the user's own hub cache.
 
 Endpoint, token, proxy, cache folder and offline switch are huggingface_hub's: it reads HF_ENDPOINT, HF_TOKEN, HF_HOME and
-HF_HUB_OFFLINE itself. Nothing but `config.json` is ever downloaded, and `hf_quant_config.json` where that says nothing about
-quantisation; nothing of a repository is executed. Where the hub could not be asked, the copy fetched before is used and labelled;
-where it answered, its answer stands.
+HF_HUB_OFFLINE itself. Of a repository `config.json` is downloaded, `hf_quant_config.json` where that says nothing about
+quantisation, and of its weights the headers (hub_weights.py, hub_gguf.py); nothing of it is executed. Where the hub could not be
+asked, the copy fetched before is used and labelled; where it answered, its answer stands.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from kvcli.errors import BadInput, CannotRunHere, KvcliError, Notice, missing_extra
 from kvcli.model import presets
 from kvcli.model.config import MAX_CONFIG_BYTES, load_json, spec_from_config, with_modelopt
-from kvcli.model.hub_errors import SlowAnswer, explain, header, no_config, one_line
+from kvcli.model.hub_access import HubAccess, HubId
+from kvcli.model.hub_cache import is_commit, remember, remembered
+from kvcli.model.hub_errors import explain, header, no_config, one_line
+from kvcli.model.hub_files import HubFiles, Listing, NotAsked, listing
+from kvcli.model.hub_pool import within
 from kvcli.model.spec import ModelSpec
 
 #: For the first answer of the server, and for everything that one model needs.
@@ -29,63 +32,91 @@ TOTAL_S = 30.0
 _CONFIG = "config.json"
 #: Where older checkpoints of one vendor say how they are quantised.
 _QUANTIZATION = "hf_quant_config.json"
-#: What the hub allows in each part of an id, and in a branch, tag or commit.
-_PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
-_REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/+-]*")
-_MAX_ID_CHARS = 96
-
-T = TypeVar("T")
 
 
-class HubAccess(NamedTuple):
-    """Leave to ask the hub. `announce` gets one line before each request; `offline` allows the cache alone."""
+class _NoConfig(Exception):
+    """The repository is there, without a config; `listed` is what it has instead."""
 
-    announce: Callable[[str], None]
-    offline: bool = False
-
-
-class HubId(NamedTuple):
-    """`repo` is `owner/name`; `revision` a branch, tag or commit, None for the repository's main branch."""
-
-    repo: str
-    revision: str | None = None
-
-    def __str__(self) -> str:
-        return f"{self.repo}@{self.revision}" if self.revision else self.repo
+    def __init__(self, listed: Listing) -> None:
+        super().__init__("no config.json")
+        self.listed = listed
 
 
-def parse_id(text: str) -> HubId | None:
-    """The hub id that a text spells, `owner/name` or `owner/name@revision`; None where it cannot be one."""
-    repo, at, revision = text.partition("@")
-    parts = repo.split("/")
-    legal = len(parts) == 2 and all(_PART.fullmatch(part) for part in parts) and len(repo) <= _MAX_ID_CHARS
-    if not legal or "--" in repo or ".." in repo or repo.endswith(".git"):
-        return None
-    # a revision becomes a file name in the cache: no step may lead out of it
-    if at and (not _REVISION.fullmatch(revision) or ".." in revision or "//" in revision or revision.endswith("/")):
-        return None
-    return HubId(repo, revision or None)
+class _Config(NamedTuple):
+    """Where it lies in the hub cache, what to know about it, and whether the hub was reached for it."""
+
+    path: Path
+    notices: tuple[Notice, ...]
+    asked: bool
 
 
 def read_hub(wanted: HubId, access: HubAccess, assume: str | None = None) -> ModelSpec:
-    """The model of a repository's `config.json`; its source names the commit.
+    """The model of a repository's `config.json`, or of its one GGUF file; its source names the commit.
 
-    Raises CannotRunHere without huggingface_hub, network or leave to read; BadInput for a repository, revision or `config.json`
+    Raises CannotRunHere without huggingface_hub, network or leave to read; BadInput for a repository, revision or file
     that is not there or cannot be used; NotModelled as any config does.
     """
-    path, notices = _config_file(wanted, access)
-    source = f"hub {wanted.repo}@{path.parent.name}"
     try:
-        config = with_modelopt(load_json(path), path)
+        found = _config_file(wanted, access)
+    except _NoConfig as error:
+        return _gguf(wanted, error.listed, access)
+    except CannotRunHere as failure:
+        return _gguf_known(wanted, failure)
+    commit = found.path.parent.name
+    source = f"hub {wanted.repo}@{commit}"
+    try:
+        config = with_modelopt(load_json(found.path), found.path)
     except BadInput as error:
-        message = error.message.replace(f"{path.parent}{os.sep}", f"{source}: ")
-        raise BadInput(message, hint=f"the file lies at {path}; another {_CONFIG} may be given by path", code=error.code) from None
+        message = error.message.replace(f"{found.path.parent}{os.sep}", f"{source}: ")
+        raise BadInput(message, hint=f"the file lies at {found.path}; another {_CONFIG} may be given by path", code=error.code) from None
     spec = spec_from_config(config, wanted.repo, source, assume)
-    return replace(spec, notices=(*spec.notices, *notices))
+    spec = replace(spec, notices=(*spec.notices, *found.notices))
+    if not access.headers or not is_commit(commit):
+        return spec
+    from kvcli.model.hub_weights import with_hub_weights
+
+    return with_hub_weights(spec, HubFiles(wanted.repo, commit, access.announce if found.asked else None, found.path.parent, CONNECT_S))
 
 
-def _config_file(wanted: HubId, access: HubAccess) -> tuple[Path, tuple[Notice, ...]]:
-    """Where the config lies in the hub cache, `…/snapshots/COMMIT/config.json`, fetched unless it is there."""
+def _gguf(wanted: HubId, listed: Listing, access: HubAccess) -> ModelSpec:
+    """The model of a repository without a config, if it has one GGUF model and nothing else to choose."""
+    from kvcli.model.hub_gguf import only_model, read_hub_gguf
+
+    names = only_model(listed.names)
+    if not names or not is_commit(listed.commit):
+        raise no_config(str(wanted), listed.names)
+    files = HubFiles(wanted.repo, listed.commit, access.announce, None, CONNECT_S)
+    files.keep_names(listed.names)
+    remember(wanted.repo, wanted.revision, listed.commit)
+    return read_hub_gguf(files, names)
+
+
+def _gguf_known(wanted: HubId, failure: CannotRunHere) -> ModelSpec:
+    """The same out of the cache where the hub was not asked. Raises `failure` where it was read only in part, or never."""
+    from kvcli.model.hub_gguf import only_model, read_hub_gguf
+
+    if failure.code == "missing_extra":
+        raise failure
+    commit = wanted.revision if is_commit(wanted.revision) else remembered(wanted.repo, wanted.revision)
+    try:
+        if commit is None:
+            raise NotAsked
+        files = HubFiles(wanted.repo, commit, None, None, CONNECT_S)
+        names = only_model(files.names())
+        if not names:
+            raise NotAsked
+        spec = read_hub_gguf(files, names)
+    except NotAsked:
+        raise failure from None
+    return spec if failure.code == "offline" else replace(spec, notices=(*spec.notices, _old_copy(failure)))
+
+
+def _old_copy(failure: CannotRunHere) -> Notice:
+    return Notice("hub_cached", f"{failure.message}: the copy that was fetched before is planned")
+
+
+def _config_file(wanted: HubId, access: HubAccess) -> _Config:
+    """The config in the hub cache, `…/snapshots/COMMIT/config.json`, fetched unless it is there. Raises _NoConfig."""
     try:
         from huggingface_hub import constants
     except ImportError:
@@ -99,7 +130,7 @@ def _config_file(wanted: HubId, access: HubAccess) -> tuple[Path, tuple[Notice, 
     constants.HF_HUB_DISABLE_TELEMETRY = True
     if access.offline or constants.HF_HUB_OFFLINE:
         if found := _cached(wanted):
-            return found, _unsure(wanted.repo, found)
+            return _Config(found, _unsure(wanted.repo, found), False)
         switch = "--offline" if access.offline else "HF_HUB_OFFLINE"
         raise CannotRunHere(
             f"{str(wanted)!r} is neither a path nor a preset, the hub cache does not have it, and {switch} forbids fetching it",
@@ -109,14 +140,13 @@ def _config_file(wanted: HubId, access: HubAccess) -> tuple[Path, tuple[Notice, 
     host = re.sub(r"^.*@", "", re.sub(r"^[a-z+]*://", "", constants.ENDPOINT))
     access.announce(f"fetching {_CONFIG} of {wanted} from {one_line(host)}")
     try:
-        return within(TOTAL_S, lambda: _download(wanted, access)), ()
-    except KvcliError:
+        return _Config(within(TOTAL_S, lambda: _download(wanted, access)), (), True)
+    except (KvcliError, _NoConfig):
         raise
     except Exception as error:  # the library's transports have no common base, and have changed between its versions
         failure = explain(error, str(wanted), presets.unknown(wanted.repo).hint, TOTAL_S)
     if isinstance(failure, CannotRunHere) and (found := _cached(wanted)):
-        notice = Notice("hub_cached", f"{failure.message}: the copy that was fetched before is planned")
-        return found, (notice, *_unsure(wanted.repo, found))
+        return _Config(found, (_old_copy(failure), *_unsure(wanted.repo, found)), False)
     raise failure
 
 
@@ -142,10 +172,10 @@ def _download(wanted: HubId, access: HubAccess) -> Path:
         if header(error, "X-Error-Code") in ("RepoNotFound", "RevisionNotFound"):
             raise
         access.announce(f"it has no {_CONFIG}: asking for the names of its files")
-        names = _file_names(wanted, timeout_s)
-        if names is None:
+        listed = _listed(wanted, timeout_s)
+        if listed is None:
             raise
-        raise no_config(str(wanted), names) from None
+        raise _NoConfig(listed) from None
     if found.size is not None and found.size > MAX_CONFIG_BYTES:
         text = f"{_CONFIG} of {str(wanted)!r} is larger than any model config ({found.size:,} bytes) and was not fetched"
         raise BadInput(text, hint=f"pass a {_CONFIG} by path", code="config_too_large")
@@ -189,15 +219,12 @@ def _unsure(repo: str, config: Path) -> tuple[Notice, ...]:
     return (Notice("quantization_not_asked", text),)
 
 
-def _file_names(wanted: HubId, timeout_s: float) -> list[str] | None:
-    """The names of a repository's files; None where the hub does not tell."""
-    from huggingface_hub import HfApi
-
+def _listed(wanted: HubId, timeout_s: float) -> Listing | None:
+    """The commit and its files; None where the hub does not tell."""
     try:
-        siblings = HfApi().model_info(wanted.repo, revision=wanted.revision, timeout=timeout_s).siblings
+        return listing(wanted.repo, wanted.revision, timeout_s)
     except Exception:  # it only makes a hint better
         return None
-    return sorted(sibling.rfilename for sibling in siblings or ())
 
 
 def _cached(wanted: HubId) -> Path | None:
@@ -209,29 +236,3 @@ def _cached(wanted: HubId) -> Path | None:
     except OSError:
         return None
     return Path(found) if isinstance(found, str) else None  # it also tells of files that a commit is known not to have
-
-
-def within(limit_s: float, work: Callable[[], T]) -> T:
-    """What `work` returns or raises; raises SlowAnswer after `limit_s` seconds, whatever it is doing then.
-
-    It runs in a thread that ends with the process: no timeout of a transport bounds a server that sends a byte a second.
-    """
-    import queue
-    import threading
-
-    results: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
-
-    def run() -> None:
-        try:
-            results.put((work(), None))
-        except BaseException as error:
-            results.put((None, error))
-
-    threading.Thread(target=run, daemon=True).start()
-    try:
-        value, error = results.get(timeout=limit_s)
-    except queue.Empty:
-        raise SlowAnswer from None
-    if error is not None:
-        raise error
-    return value  # type: ignore[return-value]  # work's own None is a T

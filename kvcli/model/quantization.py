@@ -13,9 +13,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kvcli.dtypes import PLAIN, DType
-from kvcli.errors import KvcliError
 from kvcli.model.fields import Fields
-from kvcli.model.kept_modules import Kept, read_kept
+from kvcli.model.kept_modules import read_kept
+from kvcli.model.modelopt import read_modelopt
+from kvcli.model.scheme import NotUnderstood, Scheme, must, only
 
 #: keys that say how a file was made or is run, not what it holds
 GPTQ_IGNORED = (
@@ -28,47 +29,6 @@ BITSANDBYTES_IGNORED = (
     *("_load_in_4bit", "_load_in_8bit", "bnb_4bit_compute_dtype", "llm_int8_threshold", "llm_int8_has_fp16_weight"),
     *("llm_int8_enable_fp32_cpu_offload", "bnb_4bit_quant_storage"),
 )
-
-
-class NotUnderstood(KvcliError):
-    """A method or a field that kvcli has no rule for. Never shown as an error: it becomes a notice."""
-
-
-class Scheme(NamedTuple):
-    """One rule for all quantised matrices of `rows` outputs x `columns` inputs; sizes are bytes.
-
-    A weight has `bits`. A scale of `scale_bytes` stands for `block_rows` x `block_columns` weights (0: all rows, or columns).
-    `zero_bits` is the packed zero point beside each scale. `row_index` is 4 bytes an input (GPTQ's g_idx), `tensor_bytes` what
-    each matrix has once. `flat` blocks run over all elements in order (bitsandbytes), and `nested` of their scales share one
-    more float32. `packed_rows`: rows are packed into 32-bit words (else columns are). `head`: the output matrix is quantised
-    too unless kept. `experts_only`: nothing but routed experts is. A symmetric file's zeros and an index in plain order are
-    stored, but no step needs to read them: `zeros_read`, `index_read`.
-    """
-
-    method: str
-    label: str
-    bits: int
-    units: str
-    kept: Kept
-    scale_bytes: int = 0
-    block_rows: int = 1
-    block_columns: int = 0
-    zero_bits: int = 0
-    row_index: bool = False
-    tensor_bytes: int = 0
-    flat: bool = False
-    nested: int = 0
-    packed_rows: bool = False
-    whole_groups: bool = False
-    head: bool = False
-    experts_only: bool = False
-    zeros_read: bool = True
-    index_read: bool = True
-
-    def needed(self) -> Scheme:
-        """What a step must read: a floor leaves out what an engine may drop, and what is once a matrix stays in caches."""
-        zeros = self.zero_bits if self.zeros_read else 0
-        return self._replace(zero_bits=zeros, row_index=self.row_index and self.index_read, tensor_bytes=0)
 
 
 class Quantization(NamedTuple):
@@ -109,28 +69,17 @@ def _kv(config: Fields) -> tuple[DType | None, str, str]:
     algorithm = config.text("kv_cache_quant_algo", "")
     if not algorithm:
         return None, "", ""
-    found = PLAIN["fp8"] if algorithm.upper() == "FP8" else None
+    # values of 4 bits with an fp8 scale for 16 of them, as in weights
+    found = {"FP8": PLAIN["fp8"], "NVFP4": PLAIN["nvfp4"]}.get(algorithm.upper())
     return found, "kv_cache_quant_algo", "" if found else repr(algorithm[:20])
-
-
-def _only(config: Fields, *known: str, ignored: tuple[str, ...] = ()) -> None:
-    """A key that is set and has no rule might change the layout."""
-    for key, value in config.values.items():
-        if key not in known and key not in ignored and key != "quant_method" and value not in (None, False, [], {}):
-            raise NotUnderstood(f"kvcli has no rule for its field {str(key)[:40]!r}")
-
-
-def _must(config: Fields, key: str, *values: object) -> None:
-    if config.values.get(key, values[0]) not in values:
-        raise NotUnderstood(f"kvcli has no rule for {key} {str(config.values[key])[:30]!r}")
 
 
 def _fp8(config: Fields) -> Scheme:
     """One float32 `weight_scale_inv` a block of 128 x 128, or one scale a matrix where no block size is given."""
     kept = read_kept(config, ("modules_to_not_convert", "ignored_layers"), "prefix")
-    _only(config, "activation_scheme", "fmt", "weight_block_size", *kept.keys, ignored=("scale_fmt", "dequantize"))
-    _must(config, "fmt", "e4m3", None)
-    _must(config, "activation_scheme", "dynamic", "static")
+    only(config, "activation_scheme", "fmt", "weight_block_size", *kept.keys, ignored=("scale_fmt", "dequantize"))
+    must(config, "fmt", "e4m3", None)
+    must(config, "activation_scheme", "dynamic", "static")
     block = config.integers("weight_block_size", 2, minimum=1)
     if block is None:
         inputs = 4 * (config.values.get("activation_scheme") == "static")
@@ -154,9 +103,9 @@ def _awq(config: Fields) -> Scheme:
     """qweight and qzeros in 32-bit words of 8 outputs, scales in 16 bits, one a group of inputs."""
     kept = read_kept(config, ("modules_to_not_convert",), "part")
     ignored = ("do_fuse", "fuse_max_seq_len", "modules_to_fuse", "exllama_config", "backend")
-    _only(config, "bits", "w_bit", "group_size", "q_group_size", "zero_point", "version", *kept.keys, ignored=ignored)
-    _must(config, "bits", 4)
-    _must(config, "zero_point", True)
+    only(config, "bits", "w_bit", "group_size", "q_group_size", "zero_point", "version", *kept.keys, ignored=ignored)
+    must(config, "bits", 4)
+    must(config, "zero_point", True)
     if config.text("version", "gemm").lower() != "gemm":
         raise NotUnderstood("kvcli knows the gemm version of AWQ alone")
     if config.has("w_bit") or config.has("q_group_size"):
@@ -168,11 +117,11 @@ def _awq(config: Fields) -> Scheme:
 def _gptq(config: Fields) -> Scheme:
     """qweight packs inputs, qzeros outputs; zeros are stored for symmetric files too. g_idx names each input's group."""
     kept = read_kept(config, ("modules_to_not_convert",), "part")
-    _only(config, "bits", "group_size", "lm_head", "checkpoint_format", "pack_dtype", *kept.keys, ignored=GPTQ_IGNORED)
-    _must(config, "bits", 4, 8, 2)
-    _must(config, "checkpoint_format", "gptq", "gptq_v2", None)
-    _must(config, "pack_dtype", "int32", None)
-    _must(config, "is_marlin_format", False, None)
+    only(config, "bits", "group_size", "lm_head", "checkpoint_format", "pack_dtype", *kept.keys, ignored=GPTQ_IGNORED)
+    must(config, "bits", 4, 8, 2)
+    must(config, "checkpoint_format", "gptq", "gptq_v2", None)
+    must(config, "pack_dtype", "int32", None)
+    must(config, "is_marlin_format", False, None)
     bits, group = config.integer("bits", default=4), _group(config)
     return Scheme(
         "gptq",
@@ -195,14 +144,14 @@ def _bitsandbytes(config: Fields) -> Scheme:
     """nf4 or fp4: an absmax for 64 weights, float32, or one byte with a float32 for 256 of them; int8: a float32 a row."""
     kept = read_kept(config, ("llm_int8_skip_modules",), "prefix")
     known = ("load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type", "bnb_4bit_use_double_quant")
-    _only(config, *known, *kept.keys, ignored=BITSANDBYTES_IGNORED)
-    _must(config, "llm_int8_has_fp16_weight", False, None)
+    only(config, *known, *kept.keys, ignored=BITSANDBYTES_IGNORED)
+    must(config, "llm_int8_has_fp16_weight", False, None)
     four = config.boolean("load_in_4bit", config.boolean("_load_in_4bit", False))
     if four == config.boolean("load_in_8bit", config.boolean("_load_in_8bit", False)):
         raise NotUnderstood("it names neither or both of 4 and 8 bits")
     if not four:
         return Scheme("bitsandbytes", "int8", 8, "int8", kept, scale_bytes=4)
-    _must(config, "bnb_4bit_quant_type", "fp4", "nf4")
+    must(config, "bnb_4bit_quant_type", "fp4", "nf4")
     kind = config.text("bnb_4bit_quant_type", "fp4")
     # a table of 16 float32 for each matrix; nested ones have a table of 256 more and a float32 of offset
     if config.boolean("bnb_4bit_use_double_quant", False):
@@ -214,19 +163,19 @@ def _compressed(config: Fields) -> Scheme:
     """One group for all Linear modules; scales are 16-bit, those of 4-bit floats one byte and a float32 a matrix."""
     kept = read_kept(config, ("ignore",), "compressed")
     known = ("config_groups", "format", "quantization_status", "kv_cache_scheme", *kept.keys)
-    _only(config, *known, ignored=("global_compression_ratio", "version"))
-    _must(config, "quantization_status", "compressed", "frozen", None)
+    only(config, *known, ignored=("global_compression_ratio", "version"))
+    must(config, "quantization_status", "compressed", "frozen", None)
     groups = config.mapping("config_groups")
     if len(groups.values) != 1:
         raise NotUnderstood(f"it has {len(groups.values)} config_groups, and kvcli has a rule for one")
     group = groups.mapping(next(iter(groups.values)))
-    _only(group, "targets", "weights", "format", ignored=("input_activations", "output_activations"))
-    _must(group, "targets", ["Linear"])
+    only(group, "targets", "weights", "format", ignored=("input_activations", "output_activations"))
+    must(group, "targets", ["Linear"])
     weights = group.mapping("weights")
     ignored = ("observer", "observer_kwargs", "dynamic")
-    _only(weights, "num_bits", "type", "strategy", "group_size", "symmetric", "actorder", "block_structure", ignored=ignored)
-    _must(weights, "actorder", None, "static", "weight")
-    _must(weights, "symmetric", True)
+    only(weights, "num_bits", "type", "strategy", "group_size", "symmetric", "actorder", "block_structure", ignored=ignored)
+    must(weights, "actorder", None, "static", "weight")
+    must(weights, "symmetric", True)
     layout = config.text("format", group.text("format", ""))
     kind = (layout, weights.integer("num_bits", default=8), weights.text("type", "int"), weights.text("strategy", "tensor"))
     inputs = group.has("input_activations")
@@ -242,32 +191,15 @@ def _compressed(config: Fields) -> Scheme:
     if kind[1] == 8 and name and kind[3] == "tensor":
         return Scheme("compressed-tensors", name, 8, name, kept, tensor_bytes=2, head=True)
     if kind[1:] == (4, "float", "tensor_group") and layout == "nvfp4-pack-quantized":
-        _must(weights, "group_size", 16)
+        must(weights, "group_size", 16)
         return Scheme("compressed-tensors", "nvfp4", 4, "nvfp4", kept, 1, block_columns=16, whole_groups=True, tensor_bytes=8, head=True)
     raise NotUnderstood(f"kvcli has no rule for {kind[1]} bits of type {kind[2][:20]!r} by {kind[3][:20]} in format {layout[:30]!r}")
-
-
-def _modelopt(config: Fields) -> Scheme:
-    """FP8: a float32 for the weights and one for the inputs of each matrix; NVFP4: also one fp8 scale for 16 weights."""
-    kept = read_kept(config, ("exclude_modules", "ignore"), "wildcard")
-    known = ("quant_algo", "kv_cache_quant_algo", "kv_cache_scheme", "group_size", "config_groups", *kept.keys)
-    _only(config, *known, ignored=("producer",))
-    algorithm = config.text("quant_algo", "").upper()
-    if algorithm not in ("FP8", "NVFP4"):
-        raise NotUnderstood(f"kvcli has no rule for quant_algo {algorithm[:30]!r}")
-    if not kept.keys:
-        # ModelOpt always keeps at least the head; a file without the list has lost it
-        raise NotUnderstood("it does not say which modules stay unquantised")
-    if algorithm == "FP8":
-        return Scheme("modelopt", "fp8", 8, "fp8", kept, tensor_bytes=8, head=True)
-    _must(config, "group_size", 16, None)
-    return Scheme("modelopt", "nvfp4", 4, "nvfp4", kept, 1, block_columns=16, whole_groups=True, tensor_bytes=8, head=True)
 
 
 def _mxfp4(config: Fields) -> Scheme:
     """gpt-oss: routed experts alone, one byte of scale for 32 weights of 4 bits."""
     kept = read_kept(config, ("modules_to_not_convert",), "prefix")
-    _only(config, *kept.keys, ignored=("dequantize",))
+    only(config, *kept.keys, ignored=("dequantize",))
     return Scheme("mxfp4", "mxfp4", 4, "mxfp4", kept, 1, block_columns=32, whole_groups=True, experts_only=True)
 
 
@@ -277,6 +209,6 @@ _READERS: dict[str, Callable[[Fields], Scheme]] = {
     "gptq": _gptq,
     "bitsandbytes": _bitsandbytes,
     "compressed-tensors": _compressed,
-    "modelopt": _modelopt,
+    "modelopt": read_modelopt,
     "mxfp4": _mxfp4,
 }

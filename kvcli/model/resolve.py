@@ -12,7 +12,7 @@ from kvcli.model.config import read_config_file
 from kvcli.model.spec import ModelSpec
 
 if TYPE_CHECKING:
-    from kvcli.model.hub import HubAccess
+    from kvcli.model.hub_access import HubAccess
 
 
 def is_path(text: str) -> bool:
@@ -69,10 +69,14 @@ def resolve(text: str, assume: str | None = None, hub: HubAccess | None = None) 
 
 
 def _from_hub(text: str, assume: str | None, hub: HubAccess) -> ModelSpec | None:
-    from kvcli.model.hub import parse_id, read_hub
+    from kvcli.model.hub_access import parse_id
 
     wanted = parse_id(text)
-    return None if wanted is None else read_hub(wanted, hub, assume)
+    if wanted is None:
+        return None
+    from kvcli.model.hub import read_hub
+
+    return read_hub(wanted, hub, assume)
 
 
 def _warn_both(spec: ModelSpec, text: str, taken: str) -> ModelSpec:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from kvcli.dtypes import DType
 from kvcli.errors import Notice
 from kvcli.model.layers import LayerGroup, PredictionBlocks
-from kvcli.model.quantization import Quantization
 
 if TYPE_CHECKING:
+    from kvcli.model.quantization import Quantization
     from kvcli.model.weight_parts import WeightParts
 
 

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import gc
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from kvcli.errors import BadInput, Notice
+from kvcli.errors import Notice
+from kvcli.model.part_files import INDEX, join_parts, missing_part, parse_index, part_names, read_index
 from kvcli.model.safetensors_header import StoredTensor, read_safetensors_header
 from kvcli.model.spec import ModelSpec, TensorFile
 from kvcli.model.tensor_uses import layer_use, layers_by_use
 from kvcli.model.weight_parts import WeightParts
-
-INDEX = "model.safetensors.index.json"
-MAX_INDEX_BYTES = 100_000_000
-MAX_PARTS = 10_000
 
 #: Names of modules that hold a table of which a step reads rows: of words, and of anything else.
 _WORD_TABLES = frozenset(
@@ -87,7 +82,6 @@ _STACKED = re.compile(r"(?:^|\.)(?:block_sparse_moe|moe|mlp)\.(?:input_linear|ou
 #: Causal masks and rotary frequencies that old files store: rebuilt on load, no weights.
 _BUFFER = re.compile(r"(?:\.attn\.(?:bias|masked_bias)|\.attention\.(?:bias|masked_bias)|rotary_emb\.inv_freq|\.position_ids)$")
 _BALANCE = ("e_score_correction_bias", ".expert_bias", "final_logits_bias")
-_PART = re.compile(r"^(.*)-(\d{5})-of-(\d{5})\.safetensors$")
 
 _FLOATS = frozenset(("F64", "F32", "F16", "BF16"))
 _TYPE_NAMES = {
@@ -103,87 +97,20 @@ _TYPE_NAMES = {
 }
 
 
-def weight_files(folder: Path) -> tuple[Path, ...]:
-    """The files that hold the weights of a model without an index, () where the folder has none.
-
-    They are `model.safetensors`, else a full set of numbered parts, else the only file. Raises BadInput for a part that is
-    missing, and where more files stand there than one model's.
-    """
-    if (folder / "model.safetensors").exists():
-        return (folder / "model.safetensors",)
-    files = sorted(path for path in folder.glob("*.safetensors") if not path.name.startswith("adapter_"))
-    if len(files) == 1 and not _PART.match(files[0].name):
-        return (files[0],)
-    if not files:
-        return ()
-    parts = {(match[1], match[3]) for path in files if (match := _PART.match(path.name))}
-    if len(parts) != 1 or not all(_PART.match(path.name) for path in files):
-        raise BadInput(
-            f"{folder} holds {len(files)} safetensors files and no {INDEX} that says which are the model's",
-            hint="pass its config.json to plan without them",
-            code="ambiguous_weights",
-        )
-    ((stem, count),) = parts
-    if not 0 < int(count) <= MAX_PARTS:
-        raise BadInput(f"{files[0]} says it is one of {int(count):,} parts, which no model has", code="ambiguous_weights")
-    wanted = [folder / f"{stem}-{number:05d}-of-{count}.safetensors" for number in range(1, int(count) + 1)]
-    for path in wanted:
-        _must_exist(path)
-    if len(wanted) != len(files):
-        raise BadInput(f"{folder} holds more parts than the {int(count)} that their names promise", code="ambiguous_weights")
-    return tuple(wanted)
-
-
-def _must_exist(path: Path) -> None:
-    if not path.exists():
-        raise BadInput(f"{path} is missing, a part of the model's weights", hint="download it", code="missing_part")
-
-
-def _weight_map(folder: Path) -> dict[str, str]:
-    """Tensor name -> file name, {} without an index. Raises BadInput for an index that is none, or that leaves its folder."""
-    from kvcli.model.config import load_json
-
-    index = folder / INDEX
-    if not index.exists():
-        return {}
-    found = load_json(index, MAX_INDEX_BYTES).get("weight_map")
-    if not isinstance(found, dict) or not found or not all(isinstance(name, str) for name in found.values()):
-        raise BadInput(f"{index} has no weight_map from tensors to files", code="bad_index")
-    for name in set(found.values()):
-        if not name.endswith(".safetensors") or not name.isprintable() or "/" in name or "\\" in name or len(name) > 255:
-            raise BadInput(f"{index} names {name[:80]!r}, which is no safetensors file of this folder", code="bad_index")
-    return found
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Headers are a million small objects without cycles, which the cycle collector would look through again and again."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
 def read_folder_tensors(folder: Path) -> list[StoredTensor]:
     """All tensors of the folder's files, [] where it has none. Raises BadInput where files and index disagree."""
-    tensors: list[StoredTensor] = []
-    with _no_collection():
-        mapped = _weight_map(folder)
-        files = [folder / name for name in sorted(set(mapped.values()))] if mapped else weight_files(folder)
-        for path in files:
-            _must_exist(path)
-            tensors += read_safetensors_header(path)
-    names = {tensor.name for tensor in tensors}
-    if len(names) != len(tensors):
-        twice = next(name for name, times in Counter(tensor.name for tensor in tensors).items() if times > 1)
-        raise BadInput(f"{folder} holds {twice[:80]!r} in two files", code="duplicate_tensor")
-    if missing := mapped.keys() - names:
-        name = min(missing)
-        raise BadInput(f"{folder / mapped[name]} lacks {name[:80]!r}, which the index puts there", code="missing_tensor")
-    return tensors
+    index = folder / INDEX
+    raw = read_index(index) if index.exists() else None
+    mapped = {} if raw is None else parse_index(raw, str(index))
+    names = sorted(set(mapped.values())) or part_names([path.name for path in folder.glob("*.safetensors")], str(folder))
+
+    def read(name: str) -> list[StoredTensor]:
+        path = folder / name
+        if not path.exists():
+            raise missing_part(str(path))
+        return read_safetensors_header(path)
+
+    return join_parts(names, read, mapped, str(folder))
 
 
 def with_weight_files(spec: ModelSpec, folder: Path) -> ModelSpec:
@@ -192,14 +119,17 @@ def with_weight_files(spec: ModelSpec, folder: Path) -> ModelSpec:
     Raises BadInput for files that are damaged, missing, or not one model's.
     """
     tensors = read_folder_tensors(folder)
-    if not tensors:
-        return spec
+    return with_tensors(spec, tensors, str(folder)) if tensors else spec
+
+
+def with_tensors(spec: ModelSpec, tensors: list[StoredTensor], where: str) -> ModelSpec:
+    """The model with exact bytes of these tensors, which `where` holds; a notice where they are not those of its config."""
     file, elements, quantised = sum_tensors(spec, tensors)
     # a router's correction bias, and the one of old encoder-decoders' logits, is a parameter in some classes and a buffer in others
     biases = sum(tensor.elements for tensor in tensors if tensor.name.endswith(_BALANCE))
     notices = tuple(notice for notice in spec.notices if notice.code != "quantized_weights")
     if not quantised and not elements - biases <= spec.parameters <= elements:
-        text = f"{folder} holds {elements:,} weights of the decoder, its config describes {spec.parameters:,}: bytes are those of its files"
+        text = f"{where} holds {elements:,} weights of the decoder, its config describes {spec.parameters:,}: bytes are those of its files"
         notices = (*notices, Notice("tensor_count_differs", text))
     return replace(spec, tensors=file, notices=notices)
 

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from kvcli.model.kept_modules import Matcher
 from kvcli.model.linears import Linear, layer_linears
-from kvcli.model.quantization import Scheme
+from kvcli.model.scheme import Scheme
 from kvcli.model.spec import ModelSpec
+from kvcli.plan.mixed import ByList, ByModule
 
 #: Families whose matrices kvcli cannot list, but whose published fp8 files keep nothing but routers and small projections.
 NOMINAL_FP8 = frozenset(("deepseek_v32", "glm_moe_dsa"))
@@ -61,7 +62,8 @@ def matrix_amounts(scheme: Scheme, rows: int, columns: int) -> Amounts:
     elements = rows * columns
     width = scheme.block_columns or columns
     word = 32 // scheme.bits if scheme.packed_rows else 1
-    if (scheme.whole_groups and columns % width) or rows % word or elements * scheme.bits % 8:
+    whole = not scheme.whole_groups or (columns % width == 0 and rows % (scheme.block_rows or rows) == 0)
+    if not whole or rows % word or elements * scheme.bits % 8:
         raise NoLayout(f"a matrix of {rows:,} x {columns:,} does not fill its groups of {width}")
     if scheme.flat:
         scales = -(-elements // width)
@@ -80,53 +82,59 @@ def quantized(spec: ModelSpec, scheme: Scheme) -> Quantized:
     linears = quantised_linears(spec, scheme)
     if linears is None:
         return _nominal(spec, scheme)
-    needed = scheme.needed()
     resident = read = Amounts()
     experts = []
-    for (number, quantised), layers in Counter(zip(spec.order, linears.layers, strict=True)).items():
+    for (number, own), layers in Counter(zip(spec.order, linears.layers, strict=True)).items():
         p = spec.groups[number].parameters
-        outside, one = _layer(scheme, quantised)
+        outside, one = _layer(own)
         resident = resident.plus(outside, layers).plus(one, layers * p.num_experts)
-        outside_read, one_read = _layer(needed, quantised)
+        outside_read, one_read = _layer(tuple((linear, each.needed()) for linear, each in own))
         read = read.plus(outside_read, layers).plus(one_read, layers * p.experts_per_token)
         if p.num_experts:
             kept = p.expert - one.elements + p.expert_vectors
             size = one_read.bytes_with(kept, int(spec.dtype.bits_per_element))
             experts.append(ExpertBytes(p.num_experts, p.experts_per_token, layers, size))
-    if linears.head:
+    if linears.head is not None:
         rows, columns = spec.head_matrix // spec.hidden_size, spec.hidden_size
-        resident = resident.plus(matrix_amounts(scheme, rows, columns))
-        read = read.plus(matrix_amounts(needed, rows, columns))
+        resident = resident.plus(matrix_amounts(linears.head, rows, columns))
+        read = read.plus(matrix_amounts(linears.head.needed(), rows, columns))
     return Quantized(resident, read, tuple(experts))
 
 
-class QuantisedLinears(NamedTuple):
-    """Of each layer the matrices that the file quantises, and whether it does the head."""
+#: The quantised matrices of a layer, each with its scheme.
+Own = tuple[tuple[Linear, Scheme], ...]
 
-    layers: tuple[tuple[Linear, ...], ...]
-    head: bool
+
+class QuantisedLinears(NamedTuple):
+    """Of each layer the matrices that the file quantises, and the scheme of the head, None where it is not."""
+
+    layers: tuple[Own, ...]
+    head: Scheme | None
 
 
 def quantised_linears(spec: ModelSpec, scheme: Scheme) -> QuantisedLinears | None:
-    """None where the family's matrices are not known. Raises NoLayout for lists of kept modules that can be read in two ways."""
+    """None where the family's matrices are not known. Raises NoLayout for lists of modules that can be read in two ways."""
     linears = [layer_linears(spec.model_type, spec.hidden_size, group) for group in spec.groups]
     if any(each is None for each in linears):
         return None
-    matcher = Matcher(scheme.kept)
-    layers = tuple(
-        tuple(linear for linear in linears[number] or () if not matcher.keeps(layer, linear.module))
-        for layer, number in enumerate(spec.order)
-    )
-    head = scheme.head and not spec.tied and not matcher.keeps(None, "lm_head")
-    if matcher.ambiguous:
-        raise NoLayout(f"its entry {matcher.ambiguous[:40]!r} matches parts of module names, which tools read differently")
-    return QuantisedLinears(layers, head)
+    scheme_of = ByModule(spec, scheme) if scheme.mixed else ByList(scheme)
+    layers = tuple(_own_schemes(scheme_of, layer, linears[number] or ()) for layer, number in enumerate(spec.order))
+    head = scheme_of(None, "lm_head")
+    if head is not None and spec.tied and scheme.mixed:
+        raise NoLayout("it quantises the output matrix, which its config ties to the input table")
+    if unclear := scheme_of.unclear():
+        raise NoLayout(unclear)
+    return QuantisedLinears(layers, head if head is not None and head.head and not spec.tied else None)
 
 
-def _layer(scheme: Scheme, linears: tuple[Linear, ...]) -> tuple[Amounts, Amounts]:
+def _own_schemes(scheme_of: ByList | ByModule, layer: int, linears: tuple[Linear, ...]) -> Own:
+    return tuple((linear, own) for linear in linears if (own := scheme_of(layer, linear.module)) is not None)
+
+
+def _layer(own: Own) -> tuple[Amounts, Amounts]:
     """Of these matrices of a layer, those outside routed experts, and those of one expert."""
     outside = one = Amounts()
-    for linear in linears:
+    for linear, scheme in own:
         amounts = matrix_amounts(scheme, linear.rows, linear.columns)
         if linear.expert:
             one = one.plus(amounts)

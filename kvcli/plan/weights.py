@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kvcli.dtypes import COMPUTE, PLAIN, DType, known
 from kvcli.errors import BadInput, Notice, NotModelled
 from kvcli.ledger import Basis, Formula
-from kvcli.model.quantization import Quantization, Scheme
 from kvcli.model.spec import ModelSpec
-from kvcli.plan.quantization import NoLayout, Quantized, quantized
+
+if TYPE_CHECKING:
+    from kvcli.model.quantization import Quantization
+    from kvcli.model.scheme import Scheme
+    from kvcli.plan.quantization import Quantized
 
 #: Types of linear layers only; the tables, the head, norms and biases stay in the compute dtype.
 LINEAR_ONLY = tuple(PLAIN[name] for name in ("fp8", "int8", "int4", "nvfp4", "mxfp4"))
@@ -114,6 +117,8 @@ def weight_bytes(spec: ModelSpec, asked: DType | None) -> WeightBytes:
 
 def _file_bytes(spec: ModelSpec, quantization: Quantization) -> WeightBytes | Notice:
     """The weights as the file stores them, or the notice that says why they are planned in the compute dtype."""
+    from kvcli.plan.quantization import NoLayout, quantized  # only quantised files pay for it
+
     scheme, why = quantization.scheme, quantization.why
     if scheme is not None:
         try:

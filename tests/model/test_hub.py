@@ -1,160 +1,46 @@
 """Hub ids against a server on 127.0.0.1 that speaks the hub's paths: what is asked, what is kept, and every way it can fail."""
 
-import hashlib
+import importlib.util
 import json
 import os
 import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from kvcli.errors import BadInput, CannotRunHere
-from kvcli.model.hub import HubId, parse_id, within
+from kvcli.model.hub_access import HubId, parse_id
 from kvcli.model.hub_errors import SlowAnswer
+from kvcli.model.hub_pool import within
 from kvcli.model.resolve import resolve
 
 pytest.importorskip("huggingface_hub")
 
+_spec = importlib.util.spec_from_file_location("hub_server", Path(__file__).with_name("hub_server.py"))
+hub_server = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(hub_server)
+COMMIT, CONFIG, Hub = hub_server.COMMIT, hub_server.CONFIG, hub_server.Hub
+
 ROOT = Path(__file__).resolve().parents[2]
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-CONFIG = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "vocab_size": 100,
-    "max_position_embeddings": 512,
-    "tie_word_embeddings": True,
-    "dtype": "bfloat16",
-}
 #: 3 layers x (key + value) x 2 heads x 16 x 2 bytes x 100 tokens
 NEEDED_BYTES = 3 * 2 * 2 * 16 * 2 * 100
 PATH = "/acme/tiny/resolve/main/config.json"
 BESIDE = f"/acme/tiny/resolve/{COMMIT}/hf_quant_config.json"
-
-
-@dataclass
-class Hub:
-    """What the server answers: `body` to config.json, `refusal` = (status, headers) instead of it, `files` to a listing."""
-
-    url: str = ""
-    body: bytes = json.dumps(CONFIG).encode()
-    refusal: tuple[int, dict[str, str]] | None = None
-    files: list[str] | None = None
-    redirect: bool = False
-    commit: str = COMMIT
-    head_delay_s: float = 0.0
-    cut: bool = False
-    drip: bool = False
-    plain_server: bool = False
-    quantization: bytes | None = None
-    seen: list[tuple[str, str, str]] = field(default_factory=list)
-    closing: threading.Event = field(default_factory=threading.Event)
-
-    def paths(self):
-        return [f"{method} {path}" for method, path, _ in self.seen]
-
-
-class Handler(BaseHTTPRequestHandler):
-    hub: Hub
-
-    def log_message(self, *_):
-        pass
-
-    def do_HEAD(self):
-        self.hub.seen.append(("HEAD", self.path, self.headers.get("Authorization", "")))
-        self.hub.closing.wait(self.hub.head_delay_s)
-        self.answer(with_body=False)
-
-    def do_GET(self):
-        self.hub.seen.append(("GET", self.path, self.headers.get("Authorization", "")))
-        if self.path.startswith("/api/models/"):
-            return self.listing()
-        return self.answer(with_body=True)
-
-    def answer(self, with_body):
-        hub = self.hub
-        if hub.refusal is not None:
-            status, headers = hub.refusal
-            return self.send(status, headers)
-        if hub.redirect and "/resolve/" in self.path:
-            return self.send(307, {"Location": "/moved/config.json"})
-        body = hub.body if self.path.endswith("/config.json") else hub.quantization
-        if body is None:
-            return self.send(404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": hub.commit})
-        etag = hashlib.sha1(body).hexdigest()
-        headers = {"ETag": f'"{etag}"', "X-Repo-Commit": hub.commit, "Content-Length": str(len(body))}
-        self.send(200, {} if hub.plain_server else headers)
-        if with_body and hub.cut:
-            self.wfile.write(body[:20])
-            self.close_connection = True
-        elif with_body and hub.drip:
-            with suppress(OSError):  # the client goes away
-                for byte in body:
-                    self.wfile.write(bytes([byte]))
-                    self.wfile.flush()
-                    if hub.closing.wait(0.2):
-                        break
-        elif with_body:
-            self.wfile.write(body)
-        return None
-
-    def listing(self):
-        if self.hub.files is None:
-            return self.send(404, {"X-Error-Code": "RepoNotFound"})
-        document = {"id": "acme/tiny", "sha": COMMIT, "siblings": [{"rfilename": name} for name in self.hub.files]}
-        body = json.dumps(document).encode()
-        self.send(200, {"Content-Type": "application/json", "Content-Length": str(len(body))})
-        self.wfile.write(body)
-        return None
-
-    def send(self, status, headers):
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        if "Content-Length" not in headers:
-            self.send_header("Content-Length", "0")
-        self.end_headers()
+NAMES = f"/api/models/acme/tiny/revision/{COMMIT}"
 
 
 @pytest.fixture
 def hub():
-    state = Hub()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"hub": state}))
-    server.daemon_threads = True
-    state.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    yield state
-    state.closing.set()
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with hub_server.running(Hub(files=["config.json"])) as state:
+        yield state
 
 
 @pytest.fixture
 def environment(hub, tmp_path):
-    """Of a user whose hub is the server, with an empty cache and no token."""
-    return {
-        "HF_ENDPOINT": hub.url,
-        "HF_HOME": str(tmp_path / "hf"),
-        "HF_HUB_CACHE": str(tmp_path / "hf" / "hub"),
-        "HUGGINGFACE_HUB_CACHE": "",
-        "HF_HUB_OFFLINE": "0",
-        "TRANSFORMERS_OFFLINE": "0",
-        "HF_TOKEN": "",
-        "HF_HUB_ETAG_TIMEOUT": "10",
-        "NO_PROXY": "127.0.0.1",
-    }
+    return hub_server.environment_of(hub, tmp_path)
 
 
 @pytest.fixture
@@ -189,7 +75,7 @@ def test_an_id_is_fetched_planned_and_announced(hub, plan):
     assert found["model"]["name"] == "acme/tiny"
     assert found["model"]["source"] == f"hub acme/tiny@{COMMIT}"
     assert answer.err.splitlines()[0] == f"fetching config.json of acme/tiny from {hub.url.removeprefix('http://')}"
-    assert {path for _, path, _ in hub.seen} == {PATH, BESIDE}  # nothing else of the repository is asked for
+    assert {path for _, path, _ in hub.seen} == {PATH, BESIDE, NAMES}  # nothing else of the repository is asked for
     assert f"GET {BESIDE}" not in hub.paths()
     assert hub.paths().count(f"GET {PATH}") == 1
 
@@ -222,7 +108,7 @@ def test_what_stands_beside_the_config_is_asked_once(hub, plan):
     hub.body = json.dumps({**CONFIG, "quantization_config": {"quant_method": "fp8"}}).encode()
     asked = len(hub.seen)
     plan("acme/other")
-    assert {path for _, path, _ in hub.seen[asked:]} == {PATH.replace("tiny", "other")}
+    assert {path for _, path, _ in hub.seen[asked:]} == {PATH.replace("tiny", "other"), NAMES.replace("tiny", "other")}
 
 
 def test_quantisation_told_beside_the_config_counts(hub, plan, kvcli, tmp_path):
@@ -308,6 +194,7 @@ def test_the_token_of_the_environment_is_sent_and_never_shown(hub, plan):
 )
 def test_each_refusal_has_its_code_and_its_way_out(hub, plan, refusal, exit_code, code, words):
     hub.refusal = refusal
+    hub.files = None
     start = time.monotonic()
     error = failure(plan("acme/tiny"), exit_code)
     assert error["code"] == code
@@ -443,7 +330,7 @@ def test_without_the_extra_it_says_how_to_get_it(hub, environment):
         assert done.returncode == exit_code, done.stderr
     assert hub.seen == []
     with pytest.MonkeyPatch.context() as patch:
-        from kvcli.model.hub import HubAccess
+        from kvcli.model.hub_access import HubAccess
 
         patch.setitem(sys.modules, "huggingface_hub", None)
         with pytest.raises(CannotRunHere) as caught:

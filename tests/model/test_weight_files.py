@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from kvcli.errors import BadInput
+from kvcli.model.part_files import INDEX
 from kvcli.model.resolve import resolve
-from kvcli.model.weight_files import INDEX, read_folder_tensors, sum_tensors
+from kvcli.model.weight_files import read_folder_tensors, sum_tensors
 
 torch = pytest.importorskip("torch", reason="transformers writes the test files")
 transformers = pytest.importorskip("transformers", reason="transformers writes the test files")

@@ -363,9 +363,16 @@ def test_the_file_fixes_the_type_of_the_cache(quantization):
     assert any("does not obey" in notice.message for notice in library.notices)
 
 
+def test_a_cache_of_four_bits():
+    """9 bytes for 16 values: 4 bits each and one fp8 scale."""
+    answer = plan(spec({**NVFP4, "exclude_modules": ["lm_head"], "kv_cache_quant_algo": "NVFP4"}))
+    assert answer.cache.kv.label == "nvfp4"
+    assert answer.cache.needed_bytes == 3 * 2 * 2 * 64 * 100 * 9 // 16
+
+
 def test_other_cache_schemes_are_labelled():
     four = compressed("pack-quantized", INT4, kv_cache_scheme={**EIGHT, "num_bits": 4})
-    for quantization in (four, {**NVFP4, "exclude_modules": ["lm_head"], "kv_cache_quant_algo": "NVFP4"}):
+    for quantization in (four, {**NVFP4, "exclude_modules": ["lm_head"], "kv_cache_quant_algo": "INT8"}):
         answer = plan(spec(quantization))
         assert answer.cache.kv.label == "bf16"
         assert "kv_dtype_not_modelled" in [notice.code for notice in answer.notices]

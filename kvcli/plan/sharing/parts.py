@@ -8,19 +8,18 @@ from __future__ import annotations
 from collections import Counter
 
 from kvcli.dtypes import DType
-from kvcli.model.linears import Linear
-from kvcli.model.quantization import Scheme
+from kvcli.model.scheme import Scheme
 from kvcli.model.spec import ModelSpec
 from kvcli.model.tensor_uses import layer_use
 from kvcli.model.weight_parts import ByUse, WeightParts, matrices_by_use, vectors_by_use
-from kvcli.plan.quantization import gpt_oss_expert, matrix_amounts, quantised_linears
+from kvcli.plan.quantization import Own, gpt_oss_expert, matrix_amounts, quantised_linears
 from kvcli.plan.weights import WeightBytes
 
 
 def resident_parts(spec: ModelSpec, weights: WeightBytes) -> WeightParts:
     """What stays in memory."""
     if weights.quantized is not None and spec.quantization is not None and spec.quantization.scheme is not None:
-        return _of_scheme(spec, spec.quantization.scheme)
+        return _of_scheme(spec, spec.quantization.scheme, read=False)
     if weights.matrix_dtype is None or weights.other_dtype is None:
         if spec.tensors is None or spec.tensors.parts is None:
             raise ValueError("these weights have neither a type nor a file")
@@ -31,7 +30,7 @@ def resident_parts(spec: ModelSpec, weights: WeightBytes) -> WeightParts:
 def read_parts(spec: ModelSpec, weights: WeightBytes) -> WeightParts:
     """What a step of one token reads: k experts of E, of looked-up tables nothing."""
     if weights.quantized is not None and spec.quantization is not None and spec.quantization.scheme is not None:
-        parts = _of_scheme(spec, spec.quantization.scheme.needed())
+        parts = _of_scheme(spec, spec.quantization.scheme, read=True)
     else:
         parts = resident_parts(spec, weights)
     layers = tuple(_read(use, spec, number) for use, number in zip(parts.layers, spec.order, strict=True))
@@ -62,11 +61,12 @@ def _of_types(spec: ModelSpec, matrix: DType, other: DType) -> WeightParts:
     return _around(spec, other)._replace(layers=tuple(groups[number] for number in spec.order))
 
 
-def _of_scheme(spec: ModelSpec, scheme: Scheme) -> WeightParts:
-    """All in the compute dtype, and for each quantised matrix the difference that its type makes."""
+def _of_scheme(spec: ModelSpec, scheme: Scheme, read: bool) -> WeightParts:
+    """All in the compute dtype, and for each quantised matrix the difference that its type makes. `read`: what a step needs of it."""
     plain = _of_types(spec, spec.dtype, spec.dtype)
     if scheme.experts_only:
-        changes = [_experts_change(spec, scheme, number) for number in range(len(spec.groups))]
+        own = scheme.needed() if read else scheme
+        changes = [_experts_change(spec, own, number) for number in range(len(spec.groups))]
         return plain._replace(layers=tuple(use.plus(changes[number]) for use, number in zip(plain.layers, spec.order, strict=True)))
     linears = quantised_linears(spec, scheme)
     if linears is None:
@@ -76,22 +76,23 @@ def _of_scheme(spec: ModelSpec, scheme: Scheme) -> WeightParts:
     for use, number, listed in zip(plain.layers, spec.order, linears.layers, strict=True):
         key = (number, listed)
         if key not in known:
-            change = _changes(spec, scheme, number, listed)
+            change = _changes(spec, number, listed, read)
             known[key] = use.plus(ByUse(*(change[name] for name in ByUse._fields)))
         layers.append(known[key])
     head = plain.head
-    if linears.head:
-        rows = spec.head_matrix // spec.hidden_size
-        head = matrix_amounts(scheme, rows, spec.hidden_size).bytes_with(0, 0)
+    if linears.head is not None:
+        own = linears.head.needed() if read else linears.head
+        head = matrix_amounts(own, spec.head_matrix // spec.hidden_size, spec.hidden_size).bytes_with(0, 0)
     return plain._replace(layers=tuple(layers), head=head)
 
 
-def _changes(spec: ModelSpec, scheme: Scheme, number: int, linears: tuple[Linear, ...]) -> Counter[str]:
+def _changes(spec: ModelSpec, number: int, listed: Own, read: bool) -> Counter[str]:
     """Bytes that quantising these matrices adds to each use; fewer than none."""
     found: Counter[str] = Counter()
     experts = spec.groups[number].parameters.num_experts
-    for linear in linears:
-        change = matrix_amounts(scheme, linear.rows, linear.columns).bytes_with(0, 0) - _size(linear.elements, spec.dtype)
+    for linear, scheme in listed:
+        amounts = matrix_amounts(scheme.needed() if read else scheme, linear.rows, linear.columns)
+        change = amounts.bytes_with(0, 0) - _size(linear.elements, spec.dtype)
         found["experts" if linear.expert else layer_use(f"{linear.module}.weight")] += change * (experts if linear.expert else 1)
     return found
 
