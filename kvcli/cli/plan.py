@@ -25,6 +25,7 @@ from kvcli.units import check_points, parse_count, parse_counts
 if TYPE_CHECKING:
     from kvcli.hardware.accelerators import Accelerator
     from kvcli.plan.sharing.offload import Offload
+    from kvcli.plan.speculative import Speculation
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
 
@@ -53,6 +54,10 @@ def plan(
     dcp: Annotated[str | None, typer.Option(metavar="N", help="Ranks among which a sequence's tokens are dealt.")] = None,
     ngl: Annotated[str | None, typer.Option(metavar="N", help="llama.cpp: layers on the device, the output counted as one.")] = None,
     n_cpu_moe: Annotated[str | None, typer.Option(metavar="N", help="llama.cpp: first layers whose experts stay on the host.")] = None,
+    speculative: Annotated[
+        str | None,
+        typer.Option(metavar="N[:WHAT]", help="Tokens drafted before each step: by its own blocks (N:1), a model, or ngram."),
+    ] = None,
     cache: Annotated[str, typer.Option(metavar="KIND", help="For --engine kvcli: static, dynamic or none.")] = "static",
     engine_version: Annotated[str | None, typer.Option(metavar="V", help="Of the engine, where versions store differently.")] = None,
     block_size: Annotated[str | None, typer.Option(metavar="TOKENS", help="vllm, trtllm: tokens of a block.")] = None,
@@ -97,10 +102,12 @@ def plan(
         kv_unified=kv_unified,
         swa_full=swa_full,
         max_num_batched_tokens=_count(max_num_batched_tokens, "--max-num-batched-tokens"),
+        drafted=0 if speculative is None else parse_count(speculative.partition(":")[0], "--speculative"),
     )
     offload = _offload(ngl, n_cpu_moe)
     split = _split(devices, tp, pp, ep, dp_attention, dcp)
     rules = [policy(name, options) for name in dict.fromkeys(engine or ["ideal" if offload is None else "llama.cpp"])]
+    speculations = {spec.name: _speculation(spec, speculative, options.drafted, hub) for spec in specs}
     batches = parse_counts(batch, "--batch")
     contexts = {spec.name: _contexts(spec, ctx, human and not explain) for spec in specs}
     check_points(sum(len(each) for each in contexts.values()) * len(batches) * len(parts) * len(rules))
@@ -114,6 +121,7 @@ def plan(
             device=part,
             split=split,
             offload=offload,
+            speculation=speculations[spec.name],
         )
         for spec in specs
         for context in contexts[spec.name]
@@ -150,6 +158,17 @@ def _offload(ngl: str | None, n_cpu_moe: str | None) -> Offload | None:
     from kvcli.plan.sharing.offload import Offload
 
     return Offload(_layers(ngl, "--ngl"), _layers(n_cpu_moe, "--n-cpu-moe") or 0)
+
+
+def _speculation(spec: ModelSpec, text: str | None, drafted: int, hub: HubAccess) -> Speculation | None:
+    if text is None:
+        return None
+    from kvcli.plan.speculative import speculate
+
+    what = text.partition(":")[2].strip()
+    if what and not what.isdigit() and what.lower() != "ngram":
+        return speculate(spec, drafted, draft=resolve(what, None, hub))
+    return speculate(spec, drafted, blocks=int(what[:9]) if what.isdigit() else None, ngram=what.lower() == "ngram")
 
 
 def _layers(text: str | None, option: str) -> int | None:

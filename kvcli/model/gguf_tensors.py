@@ -10,8 +10,9 @@ from kvcli.errors import Notice, NotModelled
 from kvcli.model.cache_records import Attention
 from kvcli.model.gguf import TensorInfo
 from kvcli.model.gguf_meta import Meta
+from kvcli.model.layers import LayerGroup
 from kvcli.model.spec import ModelSpec, TensorFile
-from kvcli.model.tensor_uses import layer_use, layers_by_use
+from kvcli.model.tensor_uses import block_parts, block_use, layer_use, layers_by_use
 from kvcli.model.weight_parts import WeightParts
 
 #: Tensors that hold rotary factors: positions, not weights of the model.
@@ -40,6 +41,7 @@ def sum_tensors(spec: ModelSpec, meta: Meta, tensors: Iterable[TensorInfo]) -> t
     stored: Counter[str] = Counter()
     layers: list[Counter[str]] = [Counter() for _ in spec.order]
     around: Counter[str] = Counter()
+    blocks: dict[int, Counter[str]] = {}
     unread_bytes = mtp_bytes = tower_bytes = elements = 0
     for tensor in tensors:
         name, size_bytes = tensor.name, tensor.size_bytes
@@ -50,6 +52,8 @@ def sum_tensors(spec: ModelSpec, meta: Meta, tensors: Iterable[TensorInfo]) -> t
         block = int(found[1]) if found else -1
         if meta.layers <= block < meta.layers + meta.mtp_layers:
             mtp_bytes += size_bytes
+            use = "experts" if _EXPERTS.search(name) else block_use(name[found.end() if found else 0 :])
+            blocks.setdefault(block, Counter())[use] += size_bytes
             continue
         stored[tensor.dtype.name] += size_bytes
         if name not in ROPE_FACTORS and not name.endswith("exp_probs_b.bias"):
@@ -69,7 +73,9 @@ def sum_tensors(spec: ModelSpec, meta: Meta, tensors: Iterable[TensorInfo]) -> t
     resident_bytes = sum(stored.values())
     dtype = stored.most_common(1)[0][0]
     parts = WeightParts(layers_by_use(layers, (spec.groups[number] for number in spec.order)), **around)
-    return TensorFile(dtype, resident_bytes, resident_bytes - unread_bytes, mtp_bytes, tower_bytes, parts), elements
+    mtp_parts = block_parts(blocks, Counter(), LayerGroup(0, 1, *spec.mtp.layer) if spec.mtp else None)
+    file = TensorFile(dtype, resident_bytes, resident_bytes - unread_bytes, mtp_bytes, tower_bytes, parts, mtp_parts)
+    return file, elements
 
 
 def check_widths(spec: ModelSpec, meta: Meta) -> None:

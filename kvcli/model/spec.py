@@ -59,7 +59,8 @@ class Decoder(NamedTuple):
 class TensorFile(NamedTuple):
     """Exact bytes of the weights in a file, read from its header. `dtype` names the type most bytes are stored in.
 
-    MTP blocks and towers are counted apart, in none of the first two numbers. `parts` are the resident bytes by use.
+    MTP blocks and towers are counted apart, in none of the first two numbers. `parts` are the resident bytes by use, `mtp_parts`
+    those of the MTP blocks.
     """
 
     dtype: str
@@ -68,6 +69,7 @@ class TensorFile(NamedTuple):
     mtp_bytes: int = 0
     tower_bytes: int = 0
     parts: WeightParts | None = None
+    mtp_parts: WeightParts | None = None
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,8 @@ class ModelSpec:
     what is read but not multiplied (final norm); `head` an output matrix of its own, 0 when tied to the input table;
     `head_matrix` the output matrix, tied or not; `encoder_parameters` the encoder that cross-attention looks at and the
     projections of its output to keys and values, which run once a source, not in decode steps. Towers and MTP blocks are
-    counted apart. `decoder` is None for models the built-in transformer cannot compute. `quantization` is what the file's
-    `quantization_config` says.
+    counted apart, MTP as `mtp`. `first_layer` is the number that files give the first layer. `decoder` is None for models the
+    built-in transformer cannot compute. `quantization` is what the file's `quantization_config` says.
     """
 
     name: str
@@ -102,6 +104,7 @@ class ModelSpec:
     encoder_parameters: int = 0
     tower_parameters: int = 0
     mtp: PredictionBlocks | None = None
+    first_layer: int = 0
     decoder: Decoder | None = None
     tensors: TensorFile | None = None
     quantization: Quantization | None = None

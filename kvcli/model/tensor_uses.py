@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from kvcli.model.layers import LayerGroup
-from kvcli.model.weight_parts import ByUse
+from kvcli.model.weight_parts import ByUse, WeightParts
 
 #: A layer's modules by the last part of their path. Fused ones hold queries, keys and values.
 _KEY_VALUE = frozenset(("k_proj", "v_proj", "kv_proj", "key", "value", "k", "v", "key_proj", "value_proj", "wk", "wv"))
@@ -58,6 +58,28 @@ def by_use(amounts: Counter[str], group: LayerGroup | None) -> ByUse:
         key_value = fused * p.key_value // (p.query + p.key_value) if p and p.query + p.key_value else 0
         amounts = amounts + Counter({"key_value": key_value, "heads": fused - key_value})
     return ByUse(*(amounts[name] for name in ByUse._fields))
+
+
+#: Copies of the word tables that files keep in a prediction block.
+_BLOCK_TABLES = frozenset(("embed_tokens", "nextn.embed_tokens"))
+_BLOCK_HEADS = frozenset(("shared_head.head", "nextn.shared_head_head"))
+
+
+def block_use(path: str) -> str:
+    """As `layer_use`, of a tensor in a prediction block, which may hold tables ("table", "head") of its own."""
+    module = path.removesuffix(".weight")
+    return "table" if module in _BLOCK_TABLES else "head" if module in _BLOCK_HEADS else layer_use(path)
+
+
+def block_parts(blocks: Mapping[int, Counter[str]], beside: Counter[str], layer: LayerGroup | None) -> WeightParts | None:
+    """Bytes of prediction blocks by number, and of what stands beside them; None where there are none."""
+    if not blocks:
+        return None
+    around = Counter(beside)
+    for counted in blocks.values():
+        around.update({name: counted.pop(name, 0) for name in ("table", "head")})
+    layers = tuple(by_use(blocks[number], layer) for number in sorted(blocks))
+    return WeightParts(layers, table=around["table"], head=around["head"], rest=around["rest"])
 
 
 def layers_by_use(amounts: Iterable[Counter[str]], groups: Iterable[LayerGroup | None]) -> tuple[ByUse, ...]:

@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from kvcli.errors import Notice
+from kvcli.model.layers import LayerGroup
 from kvcli.model.part_files import INDEX, join_parts, missing_part, parse_index, part_names, read_index
 from kvcli.model.safetensors_header import StoredTensor, read_safetensors_header
 from kvcli.model.spec import ModelSpec, TensorFile
-from kvcli.model.tensor_uses import layer_use, layers_by_use
+from kvcli.model.tensor_uses import block_parts, block_use, layer_use, layers_by_use
 from kvcli.model.weight_parts import WeightParts
 
 #: Names of modules that hold a table of which a step reads rows: of words, and of anything else.
@@ -146,6 +147,8 @@ def sum_tensors(spec: ModelSpec, tensors: Iterable[StoredTensor]) -> tuple[Tenso
     stored: Counter[str] = Counter()
     layers: list[Counter[str]] = [Counter() for _ in spec.order]
     around: Counter[str] = Counter()
+    blocks: dict[int, Counter[str]] = {}
+    beside: Counter[str] = Counter()
     elements = unread_bytes = mtp_bytes = tower_bytes = 0
     for tensor in kept:
         name, size_bytes = tensor.name, tensor.size_bytes
@@ -159,6 +162,11 @@ def sum_tensors(spec: ModelSpec, tensors: Iterable[StoredTensor]) -> tuple[Tenso
             continue
         if _MTP.search(name) or (layer >= len(spec.order) and not spec.encoder_parameters):
             mtp_bytes += size_bytes
+            if found is None:
+                beside["rest"] += size_bytes
+            else:
+                use = "experts" if _is_routed(tensor, segments) else "whole" if tensor.elements == 1 else block_use(name[found.end() :])
+                blocks.setdefault(layer, Counter())[use] += size_bytes
             continue
         stored[tensor.dtype] += size_bytes
         elements += tensor.elements
@@ -177,7 +185,8 @@ def sum_tensors(spec: ModelSpec, tensors: Iterable[StoredTensor]) -> tuple[Tenso
             around["head" if len(segments) > 1 and segments[-2] in _HEADS else "rest"] += size_bytes
     resident_bytes = sum(stored.values())
     parts = WeightParts(layers_by_use(layers, (spec.groups[number] for number in spec.order)), **around)
-    file = TensorFile(_main_type(stored, kept), resident_bytes, resident_bytes - unread_bytes, mtp_bytes, tower_bytes, parts)
+    mtp_parts = block_parts(blocks, beside, LayerGroup(0, 1, *spec.mtp.layer) if spec.mtp else None)
+    file = TensorFile(_main_type(stored, kept), resident_bytes, resident_bytes - unread_bytes, mtp_bytes, tower_bytes, parts, mtp_parts)
     return file, elements, not stored.keys() <= _FLOATS
 
 

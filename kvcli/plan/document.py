@@ -13,6 +13,7 @@ from kvcli.plan.weights import expected_read_bytes
 if TYPE_CHECKING:
     from kvcli.plan.floors import Latency
     from kvcli.plan.sharing.shared import Place, Shared
+    from kvcli.plan.speculative import DraftPlan
 
 SCHEMA_VERSION = 1
 
@@ -89,12 +90,32 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "memory_bandwidth_bytes_per_s": device.bandwidth_bytes_per_s,
             "basis": f"constant ({device.source}; confidence {device.confidence})",
         },
+        "speculative": plan.draft and _speculative(plan.draft),
         "parallel": plan.shared and _parallel(plan.shared),
         "memory": plan.memory and _memory(plan.memory),
         "latency": plan.latency and _latency(plan.latency, plan.workload.batch_size),
         "solve": None,
         "requirements": [],
         "warnings": [{"code": notice.code, "message": notice.message} for notice in plan.notices],
+    }
+
+
+def _speculative(draft: DraftPlan) -> dict[str, Any]:
+    """What drafts tokens, and what that adds; null bytes of a drafter that looks them up in the text are 0."""
+    drafter, drafted = draft.speculation.drafter, draft.speculation.drafted
+    kind = "ngram" if drafter is None else "prediction_blocks" if draft.speculation.own_blocks else "model"
+    return {
+        "drafted_tokens": drafted,
+        "kind": kind,
+        "drafter": drafter and drafter.name,
+        "parameters": drafter and drafter.parameters,
+        "weights_dtype": draft.weights and draft.weights.dtype,
+        "weights_bytes": draft.weights_bytes,
+        "kv_cache_dtype": draft.kv and draft.kv.label,
+        "kv_cache_bytes": draft.stored_bytes,
+        "read_bytes_per_draft": draft.read_bytes_per_draft,
+        "read_bytes_per_step": drafted * draft.read_bytes_per_draft,
+        "tokens_per_step_at_most": 1 + drafted,
     }
 
 
@@ -159,7 +180,7 @@ def _memory(memory: MemoryPlan) -> dict[str, Any]:
 def _latency(times: Latency, batch: int) -> dict[str, Any]:
     return {
         "decode_step_floor_s": times.decode.seconds,
-        "decode_tokens_per_s_ceiling": batch / times.decode.seconds if times.decode.seconds else None,
+        "decode_tokens_per_s_ceiling": batch * times.tokens_per_step / times.decode.seconds if times.decode.seconds else None,
         "prefill_floor_s": times.prefill.seconds,
         "bound": times.decode.bound,
         "prefill_bound": times.prefill.bound,

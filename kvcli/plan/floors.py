@@ -95,12 +95,13 @@ class Floor(NamedTuple):
 
 
 class Latency(NamedTuple):
-    """Floors of a decode step and of a prefill on one device. Rates in bytes/s and FLOP/s; `peak` 0 is unknown."""
+    """Floors of a decode step and of a prefill. A step can emit at most `tokens_per_step` tokens of each sequence."""
 
     decode: Floor
     prefill: Floor
     arithmetic_intensity: float
     ridge: float | None
+    tokens_per_step: int = 1
 
     @property
     def ledger(self) -> Ledger:
@@ -166,35 +167,37 @@ def floor(
 def latency(
     spec: ModelSpec,
     workload: Workload,
-    weights_read: Line,
-    kv_read: Line,
+    reads: tuple[Line, ...],
     device: Accelerator,
     units: tuple[str, ...],
     chain: Chain = ONE,
+    tokens: int = 1,
 ) -> Latency:
     """Both floors of a workload on a device, or on a chain of them.
 
     The read lines are then of the busiest device of each stage, summed, since a token passes the stages in turn; FLOPs are shared
-    by all devices of a replica, which may be at work on other sequences.
+    by all devices of a replica, which may be at work on other sequences. `reads` are weights, cache and a drafter's, in this order;
+    a step computes `tokens` of each sequence.
     """
-    step, prompt = _decode_line(spec, workload), _prefill_line(spec, workload)
+    step, prompt = _decode_line(spec, workload, tokens), _prefill_line(spec, workload)
     peak, rate = device.peak(*units), device.bandwidth_bound_bytes_per_s
     # sequences of other replicas are computed elsewhere, those of other batches meanwhile
     at_work = chain.ranks * chain.replicas * chain.batches
     everyone = chain.ranks * chain.replicas * chain.stages
-    prefill_read = weights_read._replace(item="prefill_weights_read")
+    prefill_read = reads[0]._replace(item="prefill_weights_read")
     return Latency(
-        decode=floor("decode", (weights_read, kv_read), step, device, units, chain.stages, at_work),
+        decode=floor("decode", reads, step, device, units, chain.stages, at_work),
         prefill=floor("prefill", (prefill_read,), prompt, device, units, chain.stages, everyone),
-        arithmetic_intensity=step.amount / at_work / (weights_read.amount + kv_read.amount),
+        arithmetic_intensity=step.amount / at_work / sum(line.amount for line in reads),
         ridge=peak / rate if peak else None,
+        tokens_per_step=tokens,
     )
 
 
-def _decode_line(spec: ModelSpec, workload: Workload) -> Line:
-    total = decode_flops(spec, workload)
+def _decode_line(spec: ModelSpec, workload: Workload, tokens: int) -> Line:
+    total = tokens * decode_flops(spec, workload)
     terms = (
-        ("batch_size", workload.batch_size),
+        ("batch_size", tokens * workload.batch_size),
         ("active_matrices", spec.active_matrices),
         ("head_matrix", spec.head_matrix),
         ("attention_flops", _step_flops(spec, workload)),

@@ -8,6 +8,7 @@ from kvcli.model.spec import ModelSpec
 from kvcli.plan.floors import ONE, Chain, Latency, latency
 from kvcli.plan.plan import CachePlan, MemoryPlan
 from kvcli.plan.sharing.shared import Shared
+from kvcli.plan.speculative import DraftPlan
 from kvcli.plan.weights import WeightBytes
 from kvcli.plan.workload import Workload
 
@@ -55,25 +56,61 @@ def cache_line(cache: CachePlan, item: str, amount: int, shared: Shared | None =
     return Line(item, amount, Unit.BYTES, Formula("cache_read", terms))
 
 
-def memory_on(spec: ModelSpec, weights: WeightBytes, cache: CachePlan, shared: Shared | None, device: Accelerator) -> MemoryPlan | None:
+def memory_on(
+    spec: ModelSpec,
+    weights: WeightBytes,
+    cache: CachePlan,
+    shared: Shared | None,
+    device: Accelerator,
+    draft: DraftPlan | None = None,
+) -> MemoryPlan | None:
     """Weights and cache of the fullest device against what it has; None for parts that are sold with any amount."""
     if device.usable_bytes is None:
         return None
     stored = cache.stored_bytes if shared is None else shared.fullest.stored_bytes
-    lines = (weights_line(spec, weights, "weights", shared), cache_line(cache, "kv_cache", stored, shared))
+    lines: tuple[Line, ...] = (weights_line(spec, weights, "weights", shared), cache_line(cache, "kv_cache", stored, shared))
+    if draft is not None and shared is None:  # else they are in the fullest device's
+        lines += draft_lines(draft)
     total = sum(int(line.amount) for line in lines)
     headroom = device.usable_bytes - total
     return MemoryPlan(Ledger(lines), total, device.usable_bytes, device.usable_basis, headroom, headroom >= 0)
 
 
+def draft_lines(draft: DraftPlan) -> tuple[Line, ...]:
+    """The ledger lines of what a drafter adds; none where tokens are looked up in the text."""
+    drafter = draft.speculation.drafter
+    if drafter is None:
+        return ()
+    terms = (("drafted_tokens", draft.speculation.drafted), ("parameters", drafter.parameters))
+    return (
+        Line("draft_weights", draft.weights_bytes, Unit.BYTES, Formula("draft_weights", terms), source=drafter.name),
+        Line("draft_kv_cache", draft.stored_bytes, Unit.BYTES, Formula("draft_cache", terms), source=drafter.name),
+    )
+
+
 def latency_on(
-    spec: ModelSpec, workload: Workload, weights: WeightBytes, cache: CachePlan, shared: Shared | None, device: Accelerator
+    spec: ModelSpec,
+    workload: Workload,
+    weights: WeightBytes,
+    cache: CachePlan,
+    shared: Shared | None,
+    device: Accelerator,
+    draft: DraftPlan | None = None,
 ) -> Latency:
-    """Floors of a workload on a device, or on as many of them as share the model."""
+    """Floors of a workload on a device, or on as many of them as share the model.
+
+    Under speculative decoding a step checks the drafted tokens and the one after them at once, and something drafted them: at least
+    one pass of the drafter.
+    """
     chain = ONE if shared is None else _chain(workload, shared)
     amount = cache.read_bytes_per_step if shared is None else sum(each.cache_read_bytes for each in shared.chain) // chain.batches
     read = cache_line(cache, "kv_read", amount)
-    return latency(spec, workload, weights_line(spec, weights, "weights_read", shared), read, device, weights.multiply_units, chain)
+    reads = [weights_line(spec, weights, "weights_read", shared), read]
+    if draft is not None and shared is None and draft.read_bytes_per_draft:
+        numbers = (("bytes", draft.read_bytes_per_draft),)
+        reads.append(Line("draft_read", draft.read_bytes_per_draft, Unit.BYTES, Formula("draft_read", numbers)))
+    tokens = 1 + (draft.speculation.drafted if draft else 0)
+    return latency(spec, workload, tuple(reads), device, weights.multiply_units, chain, tokens)
 
 
 def _chain(workload: Workload, shared: Shared) -> Chain:

@@ -46,7 +46,7 @@ class ByModule:
         for name in _names(layer, module):
             for entry in filter(None, map(self.modules.get, (name, name.partition(".*.")[0]))):
                 self.found.add(entry.module)
-                number = 0 if layer is None else self.spec.groups[self.spec.order[layer]].parameters.num_experts
+                number = 0 if layer is None else self.spec.groups[self.spec.order[layer - self.spec.first_layer]].parameters.num_experts
                 if entry.experts not in (0, number):
                     self.partly = entry.module
                 own = own or entry.scheme

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kvcli.hardware.accelerators import Accelerator
     from kvcli.plan.floors import Latency
     from kvcli.plan.sharing.shared import Shared
+    from kvcli.plan.speculative import DraftPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +82,13 @@ class Plan(NamedTuple):
     latency: Latency | None
     notices: tuple[Notice, ...]
     shared: Shared | None = None
+    draft: DraftPlan | None = None
 
     @property
     def total_bytes(self) -> int:
-        """Weights in memory and the cache as the engine stores it, over all devices and the host."""
+        """Weights in memory and the cache as the engine stores it, a drafter's too, over all devices and the host."""
         if self.shared is None:
-            return self.weights.resident_bytes + self.cache.stored_bytes
+            return self.weights.resident_bytes + self.cache.stored_bytes + (self.draft.total_bytes if self.draft else 0)
         return sum(each.devices * each.total_bytes for each in self.shared.places)
 
     @property
@@ -109,9 +111,13 @@ def build(request: PlanRequest) -> Plan:
     weights = weight_bytes(spec, request.weights)
     kv, kv_notices = _kv_types(request)
     shared = _shared(request, weights, kv)
-    cache = _cache(request, kv, shared)
+    stored = shared.cache.stored if shared else request.engine.store(spec, workload, kv)
+    cache = _cache(request, kv, stored, shared)
+    draft = _draft(request, kv, shared or stored)
+    if shared is not None and draft is not None:
+        shared = shared.with_drafter(draft.per_place)
     weights = weights._replace(multiply_units=(*weights.multiply_units, *_cache_units(spec, cache.kv)))
-    notices = [*spec.notices, *weights.notices, *kv_notices, *cache.notices]
+    notices = [*spec.notices, *weights.notices, *kv_notices, *cache.notices, *(draft.notices if draft else ())]
     longest = max(workload.context_tokens, workload.prefill_tokens)
     if workload.prefill_tokens > workload.context_tokens:
         raise BadInput(
@@ -127,10 +133,10 @@ def build(request: PlanRequest) -> Plan:
     if request.device is not None:
         from kvcli.plan.lines import latency_on, memory_on  # only a device pays for it
 
-        memory = memory_on(spec, weights, cache, shared, request.device)
-        times = latency_on(spec, workload, weights, cache, shared, request.device)
+        memory = memory_on(spec, weights, cache, shared, request.device, draft)
+        times = latency_on(spec, workload, weights, cache, shared, request.device, draft)
         notices += _device_notices(request.device, weights, shared)
-    return Plan(spec, workload, cache, weights, request.device, memory, times, tuple(notices), shared)
+    return Plan(spec, workload, cache, weights, request.device, memory, times, tuple(notices), shared, draft)
 
 
 def _shared(request: PlanRequest, weights: WeightBytes, kv: KvTypes) -> Shared | None:
@@ -139,6 +145,20 @@ def _shared(request: PlanRequest, weights: WeightBytes, kv: KvTypes) -> Shared |
     from kvcli.plan.sharing.shared import share  # only several memories pay for it
 
     return share(request.spec, request.workload, kv, weights, request.engine, request.split, request.offload)
+
+
+def _draft(request: PlanRequest, kv: KvTypes, main: Stored | Shared) -> DraftPlan | None:
+    if request.speculation is None:
+        return None
+    from kvcli.plan.speculative import with_drafter  # only speculative decoding pays for it
+
+    file = request.spec.tensors
+    if request.weights is None and file is not None and file.parts is not None:
+        head = file.parts.head or file.parts.table
+    else:
+        dtype = request.weights if request.weights in COMPUTE and request.weights else request.spec.dtype
+        head = dtype.bytes_for(request.spec.head_matrix)
+    return with_drafter(request, kv, main, head)
 
 
 def _cache_units(spec: ModelSpec, kv: KvTypes) -> tuple[str, ...]:
@@ -174,10 +194,9 @@ def _encoder_notice(spec: ModelSpec, workload: Workload) -> list[Notice]:
     return [Notice("encoder_tokens_missing", text)]
 
 
-def _cache(request: PlanRequest, kv: KvTypes, shared: Shared | None) -> CachePlan:
+def _cache(request: PlanRequest, kv: KvTypes, stored: Stored, shared: Shared | None) -> CachePlan:
     spec, workload = request.spec, request.workload
     n, batch = workload.context_tokens, workload.batch_size
-    stored: Stored = shared.cache.stored if shared else request.engine.store(spec, workload, kv)
     most = max(each.stored_bytes for each in shared.on_devices) if shared else stored.total_bytes
     records = [(group, record) for group in spec.groups for record in group.records]
     rows = tuple(_row(*pair, request, kv, size) for pair, size in zip(records, stored.rows, strict=True))

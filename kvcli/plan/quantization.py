@@ -118,7 +118,7 @@ def quantised_linears(spec: ModelSpec, scheme: Scheme) -> QuantisedLinears | Non
     if any(each is None for each in linears):
         return None
     scheme_of = ByModule(spec, scheme) if scheme.mixed else ByList(scheme)
-    layers = tuple(_own_schemes(scheme_of, layer, linears[number] or ()) for layer, number in enumerate(spec.order))
+    layers = tuple(_own_schemes(scheme_of, layer, linears[number] or ()) for layer, number in enumerate(spec.order, spec.first_layer))
     head = scheme_of(None, "lm_head")
     if head is not None and spec.tied and scheme.mixed:
         raise NoLayout("it quantises the output matrix, which its config ties to the input table")

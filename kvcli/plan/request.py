@@ -13,6 +13,7 @@ from kvcli.plan.workload import Workload
 if TYPE_CHECKING:
     from kvcli.hardware.accelerators import Accelerator
     from kvcli.plan.sharing.offload import Offload
+    from kvcli.plan.speculative import Speculation
 
 
 class PlanRequest(NamedTuple):
@@ -26,6 +27,7 @@ class PlanRequest(NamedTuple):
     device: Accelerator | None = None
     split: Split = ALONE
     offload: Offload | None = None
+    speculation: Speculation | None = None
 
     @property
     def shared(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvcli.ledger import Formula, Line, Unit
-from kvcli.plan.lines import cache_line, weights_line
+from kvcli.plan.lines import cache_line, draft_lines, weights_line
 from kvcli.plan.plan import Plan
 from kvcli.units import exact_bytes, format_bytes, format_flops, format_seconds
 
@@ -32,6 +32,9 @@ EQUATIONS = {
         "{quantized_parameters:,} x {bits_each:g} bits / 8 + {scale_bytes:,} B of scales, zeros and indices"
         " + {other_parameters:,} x {other_bits_each:g} bits / 8; tables that are looked up by row are left out"
     ),
+    "draft_weights": "{parameters:,} parameters that draft {drafted_tokens} tokens before each step",
+    "draft_cache": "the drafter's own cache, once, however many tokens it drafts",
+    "draft_read": "one pass of the drafter, weights and cache",
     "device_cache": "of the fullest of {devices} devices, which together hold {all_bytes:,} B, copies included",
     "device_weights": "of the fullest of {devices} devices: its layers, its share of their matrices, and what each device holds whole",
     "tensors_of_file": "the tensors of the file, from its header",
@@ -80,6 +83,8 @@ def lines(plan: Plan) -> list[tuple[str, str, str, str]]:
         cache_line(plan.cache, "kv_cache", plan.shared.fullest.stored_bytes if plan.shared else plan.cache.stored_bytes, plan.shared),
         weights_line(plan.spec, plan.weights, "weights", plan.shared),
     ]
+    if plan.draft and plan.shared is None:
+        ledger += draft_lines(plan.draft)
     if plan.latency:
         ledger += plan.latency.ledger.lines
     else:

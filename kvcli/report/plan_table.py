@@ -10,6 +10,7 @@ from kvcli.plan.floors import Latency
 from kvcli.plan.lines import latency_on
 from kvcli.plan.plan import Plan
 from kvcli.plan.sharing.shared import Shared
+from kvcli.plan.speculative import DraftPlan
 from kvcli.plan.weights import expected_read_bytes
 from kvcli.report import table
 from kvcli.report.table import Column
@@ -86,7 +87,7 @@ def _yes_no(value: bool) -> str:
 
 def _rate(times: Latency, batch: int) -> str:
     seconds = times.decode.seconds
-    return four_digits(batch / seconds) if seconds else "unbounded"
+    return four_digits(batch * times.tokens_per_step / seconds) if seconds else "unbounded"
 
 
 def print_csv(plans: Sequence[Plan]) -> None:
@@ -163,6 +164,7 @@ def _print_one(plan: Plan) -> None:
         (f"weights ({weights.dtype}), in memory", weights.resident_bytes),
         ("  read by each step" if expected is None else "  read by each step, at least", weights.read_bytes_per_step),
         *([("  estimate with even routing", expected)] if expected is not None and work.batch_size > 1 else []),
+        *(draft_rows(plan.draft) if plan.draft else ()),
         ("total: weights + stored cache", plan.total_bytes),
         *(shared_rows(plan.shared) if plan.shared else ()),
     ]
@@ -175,6 +177,19 @@ def _print_one(plan: Plan) -> None:
         _print_floors(plan, plan.latency)
     else:
         _print_well_known(plan)
+
+
+def draft_rows(draft: DraftPlan) -> list[tuple[str, int]]:
+    """What a drafter adds."""
+    drafter, drafted = draft.speculation.drafter, draft.speculation.drafted
+    if drafter is None:
+        return []
+    return [
+        (f"drafter ({drafter.name}), {drafted} a step", draft.total_bytes),
+        (f"  weights ({draft.weights.dtype})" if draft.weights else "  weights", draft.weights_bytes),
+        ("  stored cache", draft.stored_bytes),
+        ("  read for each token drafted", draft.read_bytes_per_draft),
+    ]
 
 
 def shared_rows(shared: Shared) -> list[tuple[str, int]]:
@@ -228,7 +243,7 @@ def _print_well_known(plan: Plan) -> None:
     """Floors on some parts, computed from the same two ledger lines."""
     rows = []
     for part in map(find, WELL_KNOWN):
-        times = latency_on(plan.spec, plan.workload, plan.weights, plan.cache, plan.shared, part)
+        times = latency_on(plan.spec, plan.workload, plan.weights, plan.cache, plan.shared, part, plan.draft)
         fits = "" if part.usable_bytes is None else _yes_no(plan.device_bytes <= part.usable_bytes)
         rows.append(
             [

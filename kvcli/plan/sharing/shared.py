@@ -15,6 +15,7 @@ from kvcli.plan.sharing.parts import read_parts, resident_parts
 from kvcli.plan.sharing.ranks import Rank, SharedCache, make_ranks, share_cache, stage_layers
 from kvcli.plan.sharing.split import Split
 from kvcli.plan.sharing.weight_shares import Shares, weight_copies
+from kvcli.plan.speculative import PlaceBytes
 from kvcli.plan.storage.policy import StoragePolicy
 from kvcli.plan.weights import WeightBytes
 from kvcli.plan.workload import Workload
@@ -37,6 +38,14 @@ class Place(NamedTuple):
     def total_bytes(self) -> int:
         return self.weights_bytes + self.stored_bytes
 
+    def with_drafter(self, added: PlaceBytes) -> Place:
+        return self._replace(
+            weights_bytes=self.weights_bytes + added.weights,
+            stored_bytes=self.stored_bytes + added.stored,
+            weights_read_bytes=self.weights_read_bytes + added.weights_read,
+            cache_read_bytes=self.cache_read_bytes + added.cache_read,
+        )
+
 
 class Shared(NamedTuple):
     """`weight_copies` and `cache_copies` are (cause, bytes) beyond one model and one cache, over all devices."""
@@ -46,6 +55,13 @@ class Shared(NamedTuple):
     places: tuple[Place, ...]
     cache: SharedCache
     weight_copies: tuple[tuple[str, int], ...]
+
+    def with_drafter(self, drafter: tuple[PlaceBytes, ...]) -> Shared:
+        """The same with what a drafter adds to the devices of the last stage, in their order."""
+        last = max(each.stage for each in self.on_devices)
+        added = iter(drafter)
+        places = (each.with_drafter(next(added)) if each.stage == last and not each.host else each for each in self.places)
+        return self._replace(places=tuple(places))
 
     @property
     def cache_copies(self) -> tuple[tuple[str, int], ...]:
