@@ -16,7 +16,7 @@ _FUSED = frozenset(("qkv_proj", "query_key_value", "c_attn", "W_pack", "Wqkv", "
 _WHOLE = frozenset(
     (
         *("gate", "router", "shared_expert_gate", "q_a_proj", "kv_a_proj_with_mqa", "kv_a_proj", "fused_qkv_a_proj_with_mqa"),
-        *("wq_a", "wkv", "ffn_gate_inp", "ffn_gate_inp_shexp", "attn_q_a", "attn_kv_a_mqa", "exp_probs_b"),
+        *("eh_proj", "wq_a", "wkv", "ffn_gate_inp", "ffn_gate_inp_shexp", "attn_q_a", "attn_kv_a_mqa", "exp_probs_b"),
     )
 )
 _MLP = frozenset(("mlp", "feed_forward", "ffn", "block_sparse_moe", "moe", "shared_mlp", "shared_experts", "shared_expert", "fc1", "fc2"))

@@ -6,6 +6,7 @@ import pytest
 from kvcli.errors import BadInput, NotModelled
 from kvcli.model.config import spec_from_config
 from kvcli.model.gguf_config import read_gguf_file
+from kvcli.model.weight_parts import ByUse, WeightParts
 
 gguf = pytest.importorskip("gguf", reason="the gguf package writes the test files")
 torch = pytest.importorskip("torch", reason="transformers builds the models")
@@ -485,7 +486,8 @@ def test_blocks_that_predict_further_tokens_and_towers_are_apart(tmp_path):
     more = rewrite(path, "glm4moe", {"block_count": LAYERS + 1, "nextn_predict_layers": 1}, tmp_path, extra)
     spec = read_gguf_file(more)
     assert spec.groups == wanted.groups
-    assert spec.tensors == before.tensors._replace(mtp_bytes=2 * (32 * 64 + 32 * 32), tower_bytes=2 * 64)
+    block = WeightParts((ByUse(whole=2 * 32 * 64, key_value=2 * 32 * 32),))
+    assert spec.tensors == before.tensors._replace(mtp_bytes=2 * (32 * 64 + 32 * 32), tower_bytes=2 * 64, mtp_parts=block)
     assert "tensor_count_differs" not in [notice.code for notice in spec.notices]
 
 

@@ -144,4 +144,4 @@ def _experts(fields: Fields, hidden_size: int) -> LayerParameters:
     """Routed experts, and a shared one behind a gate of one number."""
     routed = mixers.read_experts(fields, hidden_size, fields.integer("moe_intermediate_size"))
     shared = mixers.swiglu(hidden_size, fields.integer("shared_expert_intermediate_size"))
-    return mixers.merge(routed, shared, LayerParameters(mlp=hidden_size))
+    return mixers.merge(routed, shared, LayerParameters(router=hidden_size))

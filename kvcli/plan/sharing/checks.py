@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvcli.errors import BadInput, NotModelled
-from kvcli.model.cache_records import Attention
+from kvcli.model.cache_records import Attention, CacheRecord
 from kvcli.model.latent_records import Latent
 from kvcli.model.spec import ModelSpec
+from kvcli.model.state_records import Cross
 from kvcli.plan.sharing.rules import SharingRule
 from kvcli.plan.sharing.split import Split
 
@@ -115,42 +116,35 @@ def _check_tensor(spec: ModelSpec, split: Split, rule: SharingRule, engine: str)
                 text = f"kvcli does not know how devices share the {record.kind} state of {spec.model_type}"
                 raise NotModelled(text, hint="plan it on one device", code="no_sharing_rule")
 
-    def fits(tensor: int) -> bool:
-        if tensor % split.attention_data:
-            return False
-        ranks = tensor // split.attention_data
-        heads = all(record.divides(ranks) for group in spec.groups for record in group.records)
-        # an expert's columns are shared by the tensor ranks that its expert ranks leave
-        columns = max(1, tensor // split.experts)
-        widths = all(
-            group.parameters.mlp // spec.hidden_size % tensor == 0 and group.parameters.expert // spec.hidden_size % columns == 0
-            for group in spec.groups
-        )
-        padded = -(-spec.vocab_size // rule.vocab_multiple) * rule.vocab_multiple
-        return heads and widths and (rule.vocab_multiple == 1 or padded % tensor == 0)
+    def why_not(tensor: int) -> str:
+        return _undivided(spec, rule, split, tensor)
 
-    if fits(split.tensor):
-        return
-    what = f"the heads, or the columns of an MLP, of {spec.name} ({_shape(spec)})"
-    text = f"--tp {split.tensor} does not divide {what}"
-    if rule.vocab_multiple > 1:
-        text += f", or its {spec.vocab_size:,} words as {engine} pads them"
-    raise BadInput(text, hint=_nearest(split.tensor, fits, "--tp"), code="split_does_not_divide")
+    if reason := why_not(split.tensor):
+        text = f"--tp {split.tensor} does not divide {reason} of {spec.name}"
+        text += f", as {engine} pads them" if reason.endswith("words") and rule.vocab_multiple > 1 else ""
+        raise BadInput(text, hint=_nearest(split.tensor, lambda count: not why_not(count), "--tp"), code="split_does_not_divide")
 
 
-def _shape(spec: ModelSpec) -> str:
-    """Head counts, for a message."""
-    found = []
+def _undivided(spec: ModelSpec, rule: SharingRule, split: Split, tensor: int) -> str:
+    """What so many tensor ranks cannot share evenly, empty where they can."""
+    if tensor % split.attention_data:
+        return f"the {split.attention_data} groups of ranks"
+    ranks, columns = tensor // split.attention_data, max(1, tensor // split.experts)
     for group in spec.groups:
         for record in group.records:
-            heads = getattr(record, "num_attention_heads", 0)
-            if isinstance(record, Attention):
-                found.append(f"{heads} heads over {record.num_key_value_heads} KV heads")
-            elif heads:
-                found.append(f"{heads} heads")
-            elif getattr(record, "heads", 0):
-                found.append(f"states of {getattr(record, 'heads', 0):,} heads")
-    return ", ".join(dict.fromkeys(found))
+            if not record.divides(ranks):
+                return _heads(record)
+        for matrices, by, what in ((group.parameters.mlp, tensor, "an MLP"), (group.parameters.expert, columns, "an expert")):
+            if matrices // spec.hidden_size % by:
+                return f"the columns of {what}"
+    padded = -(-spec.vocab_size // rule.vocab_multiple) * rule.vocab_multiple
+    return f"the {spec.vocab_size:,} words" if rule.vocab_multiple > 1 and padded % tensor else ""
+
+
+def _heads(record: CacheRecord) -> str:
+    if isinstance(record, Attention | Cross):
+        return f"the {record.num_attention_heads} heads over {record.num_key_value_heads} KV heads"
+    return f"the {getattr(record, 'num_attention_heads', 0) or getattr(record, 'heads', 0):,} heads of the {record.kind} layers"
 
 
 def _check_context(spec: ModelSpec, split: Split, engine: str) -> None:
