@@ -74,6 +74,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "weights": {
             "dtype": weights.dtype,
             "resident_bytes": weights.resident_bytes,
+            **({} if weights.resident_low_bytes is None else {"resident_low_bytes": weights.resident_low_bytes, "range": True}),
             "resident_bytes_per_device": weights.resident_bytes,
             "read_bytes_per_step": weights.read_bytes_per_step,
             "basis": weights.basis.value,
@@ -88,7 +89,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "memory_bandwidth_bytes_per_s": device.bandwidth_bytes_per_s,
             "basis": f"constant ({device.source}; confidence {device.confidence})",
         },
-        "memory": plan.memory and _memory(plan.memory),
+        "memory": plan.memory and _memory(plan.memory, weights.resident_low_bytes),
         "latency": plan.latency and _latency(plan.latency, plan.workload.batch_size),
         "solve": None,
         "requirements": [],
@@ -96,13 +97,14 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _memory(memory: MemoryPlan) -> dict[str, Any]:
+def _memory(memory: MemoryPlan, weights_low_bytes: int | None) -> dict[str, Any]:
+    """Amounts are those that must fit; `low_bytes` is less where weights are a range."""
     return {
         "lines": [
             {
                 "item": line.item,
                 "bytes": line.amount,
-                "low_bytes": line.amount,
+                "low_bytes": line.amount if weights_low_bytes is None or line.item != "weights" else weights_low_bytes,
                 "high_bytes": line.amount,
                 "basis": _basis(line),
                 "formula": line.formula.call(),

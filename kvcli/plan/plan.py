@@ -11,6 +11,7 @@ from kvcli.ledger import Basis, Formula, Ledger, Line, Unit
 from kvcli.model.cache_records import Attention, CacheRecord
 from kvcli.model.layers import LayerGroup, cache_bytes, read_bytes, written_bytes
 from kvcli.model.spec import ModelSpec
+from kvcli.plan.gguf_names import RULE
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.weights import WeightBytes, weight_bytes
 from kvcli.plan.workload import Workload
@@ -86,7 +87,7 @@ class Plan(NamedTuple):
 def build(request: PlanRequest) -> Plan:
     """The plan of a request. Pure: no clock, no files, no device is asked.
 
-    Raises BadInput for types that the model's rows or the engine cannot store, NotModelled for weights without a rule.
+    Raises BadInput for types that the model's rows or the engine cannot store, NotModelled where the engine has no rule.
     """
     spec, workload = request.spec, request.workload
     weights = weight_bytes(spec, request.weights)
@@ -214,6 +215,8 @@ def weights_line(spec: ModelSpec, weights: WeightBytes, item: str) -> Line:
     amount = weights.read_bytes_per_step if read else weights.resident_bytes
     if weights.quantized is not None:
         return Line(item, amount, Unit.BYTES, weights.quantized_formula(spec, read), weights.basis, spec.source)
+    if weights.mixed is not None:
+        return Line(item, amount, Unit.BYTES, weights.mixed_formula(read), weights.basis, RULE)
     if weights.matrix_dtype is None or weights.other_dtype is None:
         return Line(item, amount, Unit.BYTES, Formula("tensors_of_file", (("bytes", amount),)), Basis.HEADER, spec.source)
     parameters = spec.step_parameters if read else spec.parameters

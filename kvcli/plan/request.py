@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kvcli.dtypes import DType, KvTypes
 from kvcli.model.spec import ModelSpec
+from kvcli.plan.gguf_names import Mix
 from kvcli.plan.storage.policy import StoragePolicy
 from kvcli.plan.workload import Workload
 
@@ -20,5 +21,5 @@ class PlanRequest(NamedTuple):
     workload: Workload
     engine: StoragePolicy
     kv: KvTypes | None = None
-    weights: DType | None = None
+    weights: DType | Mix | None = None
     device: Accelerator | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvcli import dtypes
 from kvcli.ledger import Formula, Line, Unit
 from kvcli.plan.plan import Plan, cache_line, weights_line
 from kvcli.units import exact_bytes, format_bytes, format_flops, format_seconds
@@ -49,6 +50,10 @@ def equation(formula: Formula) -> str:
     """The equation in words and numbers; sums of layers list their terms."""
     if formula.name == "sum_of_layers":
         return "sum over layer groups: " + " + ".join(f"{value:,}" for _, value in formula.terms)
+    if formula.name in ("weights_mixed", "weights_mixed_read"):
+        kinds = dtypes.PLAIN | dtypes.FILE_ONLY
+        parts = " + ".join(f"{elements:,} x {kinds[name].bits_per_element:g} bits ({name})" for name, elements in formula.terms)
+        return f"({parts}) / 8" + ("; tables that are looked up by row are left out" if formula.name.endswith("read") else "")
     return EQUATIONS[formula.name].format(**dict(formula.terms))
 
 
@@ -86,7 +91,11 @@ def lines(plan: Plan) -> list[tuple[str, str, str, str]]:
         rows.append(("headroom", _bytes(memory.headroom_bytes), f"{memory.usable_bytes:,} - {memory.total_bytes:,}", "usable - total"))
     for line in ledger:
         basis = line.basis.value + (f" ({line.source})" if line.source else "")
-        rows.append((line.item, amount(line), equation(line.formula), basis))
+        low = plan.weights.resident_low_bytes
+        if low is not None and line.item == "weights":
+            rows.append((line.item, f"{_bytes(low)} to {amount(line)}", f"at most {equation(line.formula)}", basis))
+        else:
+            rows.append((line.item, amount(line), equation(line.formula), basis))
     return rows
 
 
