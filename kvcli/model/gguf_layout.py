@@ -11,8 +11,9 @@ from typing import Literal, NamedTuple
 
 from kvcli.model.cache_records import Attention
 from kvcli.model.latent_records import Latent
-from kvcli.model.layers import LayerGroup
+from kvcli.model.layers import LayerGroup, LayerParameters
 from kvcli.model.spec import ModelSpec
+from kvcli.model.state_records import Recurrent
 
 #: gate, up and down apart; gate and up as one matrix; up and down alone
 Mlp = Literal["gated", "joined", "plain"]
@@ -22,27 +23,31 @@ class Family(NamedTuple):
     """How the converter lays out a family. `correction`: routers have a bias for each expert that is not counted as a parameter.
 
     `prediction`: published files hold a block behind the layers that predicts further tokens, and the rule counts it as a layer.
+    `gates`: how many matrices make a DeltaNet's two small gates; its attention has a gate as wide as its queries, in the same matrix.
     """
 
     fused: bool = False
     mlp: Mlp = "gated"
     correction: bool = False
     prediction: bool = False
+    gates: int = 0
 
 
 _GATED = (
     *("llama", "mistral", "ministral3", "qwen2", "qwen3", "granite", "gemma", "gemma2", "gemma3_text", "smollm3"),
     *("olmo", "olmo2", "olmo3", "seed_oss", "exaone4", "cohere", "cohere2", "internlm3", "ernie4_5"),
     *("mimo", "stablelm", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text"),
-    *("mixtral", "qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text", "phimoe", "olmoe", "granitemoe", "ernie4_5_moe", "deepseek_v2"),
+    *("mixtral", "qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text", "phimoe", "olmoe", "granitemoe", "ernie4_5_moe", "deepseek_v2", "llama4_text", "lfm2"),
 )
 FAMILIES: dict[str, Family] = {
     **dict.fromkeys(_GATED, Family()),
-    **dict.fromkeys(("deepseek_v3", "kimi_k2", "dots1", "minimax_m2"), Family(correction=True)),
+    **dict.fromkeys(("deepseek_v3", "kimi_k2", "dots1", "minimax_m2", "lfm2_moe"), Family(correction=True)),
     "glm4_moe": Family(correction=True, prediction=True),
     **dict.fromkeys(("glm", "glm4"), Family(mlp="joined")),
     **dict.fromkeys(("nemotron", "starcoder2", "phi", "arcee", "jais2"), Family(mlp="plain")),
     **dict.fromkeys(("gpt2", "gpt_bigcode", "gpt_neox", "bloom", "mpt", "falcon"), Family(fused=True, mlp="plain")),
+    **dict.fromkeys(("qwen3_5_text", "qwen3_5_moe_text"), Family(prediction=True, gates=2)),
+    "qwen3_next": Family(prediction=True, gates=1),
     "phi3": Family(fused=True, mlp="joined"),
 }
 
@@ -111,15 +116,17 @@ def _layer(family: Family, hidden: int, group: LayerGroup) -> list[Stored] | Non
     p = group.parameters
     per_width = {"gated": 3, "joined": 3, "plain": 2}[family.mlp] * hidden
     attention = _attention(family, hidden, group)
-    if attention is None or p.mlp % per_width or p.expert % per_width:
+    # some readers count the gate of a shared expert, one row, with its matrices
+    row = hidden if p.num_experts and p.mlp % per_width == hidden else 0
+    if attention is None or p.mlp % per_width != row or p.expert % per_width:
         return None
     suffix = "_shexp" if p.num_experts else ""
     matrices = attention + _mlp(family.mlp, suffix, hidden, p.mlp // per_width)
     experts = [part._replace(depth=p.num_experts, experts=True) for part in _mlp(family.mlp, "_exps", hidden, p.expert // per_width)]
     outside, routed = (sum(part.elements for part in parts) for parts in (matrices, experts))
-    if outside != p.every_token_matrices - p.router or routed != p.expert * p.num_experts:
+    if outside != p.every_token_matrices - p.router - row or routed != p.expert * p.num_experts:
         return None
-    plain = p.norms + p.vectors + p.router + (p.num_experts if family.correction else 0)
+    plain = p.norms + p.vectors + p.router + row + (p.num_experts if family.correction else 0)
     single = [Stored(None, "norms_biases_router", 1, plain, single=True)] if plain else []
     if p.expert_vectors:
         single.append(Stored(None, "biases_exps", 1, p.expert_vectors, p.num_experts, experts=True, single=True))
@@ -142,7 +149,7 @@ def _attention(family: Family, hidden: int, group: LayerGroup) -> list[Stored] |
     (record,) = group.records
     if isinstance(record, Attention) and record.owns_cache and not record.index_dim:
         heads, kv_heads = record.num_attention_heads, record.num_key_value_heads
-        query, key, value = heads * record.key_dim, kv_heads * record.key_dim, kv_heads * record.value_dim
+        query, key, value = heads * record.key_dim * (2 if family.gates else 1), kv_heads * record.key_dim, kv_heads * record.value_dim
         output = Stored(None, "attn_output", hidden, heads * record.value_dim)
         if family.fused:
             return [Stored(None, "attn_qkv", query + key + value, hidden), output]
@@ -150,7 +157,28 @@ def _attention(family: Family, hidden: int, group: LayerGroup) -> list[Stored] |
         return [*(Stored(None, name, rows, hidden) for name, rows in three), output]
     if isinstance(record, Latent) and record.owns_cache and not record.index_dim:
         return _latent(record, hidden, group.parameters.query)
+    if isinstance(record, Recurrent) and family.gates:
+        return _delta(family.gates, record, hidden, group.parameters)
+    if isinstance(record, Recurrent) and record.kind == "conv":
+        # LFM2: an input of three gates and an output, both from rows as wide as the model
+        return [Stored(None, "shortconv.in_proj", 3 * hidden, hidden), Stored(None, "shortconv.out_proj", hidden, hidden)]
     return None
+
+
+def _delta(gates: int, record: Recurrent, hidden: int, p: LayerParameters) -> list[Stored]:
+    """Gated DeltaNet: q, k and v as one, an output gate, two gates a value head, the output.
+
+    Vectors are the convolution and two numbers a value head h; so matrices of H x (conv + 2 v + 2 h) give the values' width v.
+    """
+    value_heads = (p.vectors - record.conv_kernel * record.conv_channels) // 2
+    width = (p.mixer // hidden - record.conv_channels - 2 * value_heads) // 2
+    return [
+        Stored(None, "attn_qkv", record.conv_channels, hidden),
+        Stored(None, "attn_gate", width, hidden),
+        *([Stored(None, "ssm_ba", 2 * value_heads, hidden)] if gates == 1 else []),
+        *([Stored(None, name, value_heads, hidden) for name in ("ssm_alpha", "ssm_beta")] if gates == 2 else []),
+        Stored(None, "ssm_out", hidden, width),
+    ]
 
 
 def _latent(record: Latent, hidden: int, query: int) -> list[Stored]:

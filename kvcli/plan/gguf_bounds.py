@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvcli.dtypes import FP32, DType
+from kvcli.dtypes import FP32, PLAIN, DType
 from kvcli.model.gguf_layout import Stored
 from kvcli.model.spec import ModelSpec
 from kvcli.plan.gguf_facts import readings
 from kvcli.plan.gguf_rule import Rule
 
+MXFP4 = PLAIN["mxfp4"]
 _ATTENTION = ("attn_q", "attn_k", "attn_v", "attn_qkv", "attn_kv_b", "attn_output", "other")
 _MLP = ("ffn_up", "ffn_gate", "ffn_down", "other")
 
@@ -56,6 +57,9 @@ def _layers(spec: ModelSpec, mix: str) -> Iterator[Class]:
     attention, mlp, anything = (_bounds(spec, mix, names) for names in (_ATTENTION, _MLP, (*_ATTENTION, *_MLP)))
     stacked = _bounds(spec, mix, _MLP, depths=(2,))
     loose = Bounds(anything.low, FP32)
+    if spec.model_type == "gpt_oss" and stacked.low.bits_per_element > MXFP4.bits_per_element:
+        # its experts come in mxfp4, and stay so in most files whatever their name
+        stacked = Bounds(MXFP4, stacked.high)
     for layer, number in enumerate(spec.order):
         p = spec.groups[number].parameters
         experts = p.num_experts, p.experts_per_token

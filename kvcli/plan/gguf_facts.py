@@ -38,8 +38,11 @@ class Facts(NamedTuple):
 
 
 def facts_of(spec: ModelSpec) -> Facts:
-    """Latent attention has one KV head there; a first layer without attention has none."""
-    record = spec.groups[spec.order[0]].records[0]
+    """Latent attention has one KV head there, a first layer without attention none; files of DeltaNets give one number for all layers."""
+    family = FAMILIES.get(spec.model_type)
+    layers_asked = spec.order if family is not None and family.gates else spec.order[:1]
+    records = [spec.groups[number].records[0] for number in layers_asked]
+    record = next((record for record in records if isinstance(record, Attention | Latent)), None)
     heads, kv_heads = 0, 1
     if isinstance(record, Attention):
         heads, kv_heads = record.num_attention_heads, record.num_key_value_heads
