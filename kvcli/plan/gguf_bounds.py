@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kvcli.dtypes import FP32, PLAIN, DType
-from kvcli.model.gguf_layout import Stored
+from kvcli.model.gguf_mixer_layout import Stored
 from kvcli.model.spec import ModelSpec
 from kvcli.plan.gguf_facts import readings
 from kvcli.plan.gguf_rule import Rule
@@ -65,8 +65,10 @@ def _layers(spec: ModelSpec, mix: str) -> Iterator[Class]:
         experts = p.num_experts, p.experts_per_token
         yield Class(layer, "attention", p.attention, attention)
         yield Class(layer, "mixer", p.mixer, anything)
-        yield Class(layer, "mlp", p.mlp, mlp)
-        yield Class(layer, "router_vectors", p.router + p.vectors, loose)
+        # beside experts one row of it may be a gate, which stays single
+        gate = min(spec.hidden_size, p.mlp) if p.num_experts else 0
+        yield Class(layer, "mlp", p.mlp - gate, mlp)
+        yield Class(layer, "router_vectors", p.router + p.vectors + gate, loose)
         yield Class(layer, "norms", p.norms, Bounds(FP32, FP32))
         yield Class(layer, "experts", p.expert * p.num_experts, stacked, *experts)
         yield Class(layer, "expert_vectors", p.expert_vectors * p.num_experts, loose, *experts)

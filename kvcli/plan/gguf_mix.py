@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from kvcli.dtypes import DType
-from kvcli.model.gguf_layout import Stored, stored_tensors
+from kvcli.model.gguf_layout import stored_tensors
+from kvcli.model.gguf_mixer_layout import Stored
 from kvcli.model.spec import ModelSpec
 from kvcli.plan.gguf_bounds import Class, classes
 from kvcli.plan.gguf_facts import Facts, readings

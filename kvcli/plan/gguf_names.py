@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-#: whose rule decides what a mix is
-RULE = "llama.cpp b11739"
+#: whose rule decides what a mix is: a commit of October 2026
+RULE = "llama.cpp 86a2835"
 
 #: mix -> the type of a tensor that no rule names
 MIXES = {

@@ -1,6 +1,6 @@
 """Which type llama.cpp gives each tensor of a quantised file: its rule, written as tables.
 
-Source: `src/llama-quant.cpp` (`llama_tensor_get_type_impl`, `tensor_type_fallback`) of build 11739, October 2026; the rule is older
+Source: `src/llama-quant.cpp` (`llama_tensor_get_type_impl`, `tensor_type_fallback`) at commit 86a2835, October 2026; the rule is older
 than the tensors' names, so files since 2024 follow it but for fused attention (`Facts.old_fused`). Held against the library
 itself in tests/plan/test_gguf_mix_live.py. Bits follow from types in `kvcli.dtypes`.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 
 from kvcli.dtypes import FILE_ONLY, FP16, FP32, PLAIN, DType
-from kvcli.model.gguf_layout import Stored
+from kvcli.model.gguf_mixer_layout import Stored
 from kvcli.plan.gguf_facts import Facts
 from kvcli.plan.gguf_names import MIXES
 
@@ -59,9 +59,10 @@ class Rule:
         if tensor.single:
             return FP32
         wanted = TYPES[self._wanted(tensor)]
-        if tensor.columns % wanted.block_elements == 0 or wanted.name not in _FALLBACK:
+        if tensor.columns % wanted.block_elements == 0:
             return wanted
-        narrower = TYPES[_FALLBACK[wanted.name]]
+        # older builds refuse to make a file where a type without a narrower stand-in does not fit
+        narrower = TYPES[_FALLBACK.get(wanted.name, wanted.name)]
         return FP16 if tensor.columns % narrower.block_elements else narrower
 
     def _wanted(self, tensor: Stored) -> str:
