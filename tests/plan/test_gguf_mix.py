@@ -1,6 +1,6 @@
 """Weights in mixes of GGUF types, against llama.cpp itself, against files that publishers made, and against a file on disk.
 
-`tests/data/gguf_mixes.jsonl` holds, for tiny models of 71 shapes: the tensors that llama.cpp's converter wrote from a checkpoint
+`tests/data/gguf_mixes.jsonl` holds, for tiny models of 73 shapes: the tensors that llama.cpp's converter wrote from a checkpoint
 that transformers built (name, layers, columns, rows, depth), and for each mix the bytes and types that `llama_model_quantize` then
 chose (at commit 86a2835), in short: the commonest type first, others by name and layers. `b7347` holds what the build of that
 number chose, before the rule for fused attention changed. test_gguf_mix_live.py asks the library again.
