@@ -39,7 +39,7 @@ def plan(
     batch: Annotated[str, typer.Option(metavar="N", help="Sequences held together; lists and ranges sweep.")] = "1",
     prompt_tokens: Annotated[str | None, typer.Option(metavar="TOKENS", help="Prompt length for the prefill floor (default: ctx).")] = None,
     kv_dtype: Annotated[str, typer.Option(metavar="T|K:V", help="Type of the cache: fp16, bf16, fp8, int8, q8_0, ...")] = "auto",
-    weights: Annotated[str, typer.Option(metavar="T", help="Type of the weights (default: as in the file).")] = "auto",
+    weights: Annotated[str, typer.Option(metavar="T", help="Type of the weights, or a mix: q4_k_m (default: the file's).")] = "auto",
     device: Annotated[list[str] | None, typer.Option(metavar="NAME|local", help="Part to hold it against; repeatable.")] = None,
     engine: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help=f"Whose storage rule, repeatable: {', '.join(ENGINES)} (default: ideal).")

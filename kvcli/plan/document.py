@@ -76,6 +76,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "weights": {
             "dtype": weights.dtype,
             "resident_bytes": weights.resident_bytes,
+            **({} if weights.resident_low_bytes is None else {"resident_low_bytes": weights.resident_low_bytes, "range": True}),
             "resident_bytes_per_device": plan.resident_bytes_per_device,
             "read_bytes_per_step": weights.read_bytes_per_step,
             "basis": weights.basis.value,
@@ -92,7 +93,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         },
         "speculative": plan.draft and _speculative(plan.draft),
         "parallel": plan.shared and _parallel(plan.shared),
-        "memory": plan.memory and _memory(plan.memory),
+        "memory": plan.memory and _memory(plan.memory, weights.resident_low_bytes if plan.shared is None else None),
         "latency": plan.latency and _latency(plan.latency, plan.workload.batch_size),
         "solve": None,
         "requirements": [],
@@ -155,13 +156,14 @@ def _place(place: Place) -> dict[str, Any]:
     }
 
 
-def _memory(memory: MemoryPlan) -> dict[str, Any]:
+def _memory(memory: MemoryPlan, weights_low_bytes: int | None) -> dict[str, Any]:
+    """Amounts are those that must fit; `low_bytes` is less where weights are a range."""
     return {
         "lines": [
             {
                 "item": line.item,
                 "bytes": line.amount,
-                "low_bytes": line.amount,
+                "low_bytes": line.amount if weights_low_bytes is None or line.item != "weights" else weights_low_bytes,
                 "high_bytes": line.amount,
                 "basis": _basis(line),
                 "formula": line.formula.call(),

@@ -6,6 +6,7 @@ from kvcli.hardware.accelerators import Accelerator
 from kvcli.ledger import Basis, Formula, Ledger, Line, Unit
 from kvcli.model.spec import ModelSpec
 from kvcli.plan.floors import ONE, Chain, Latency, latency
+from kvcli.plan.gguf_names import RULE
 from kvcli.plan.plan import CachePlan, MemoryPlan
 from kvcli.plan.sharing.shared import Shared
 from kvcli.plan.speculative import DraftPlan
@@ -21,6 +22,8 @@ def weights_line(spec: ModelSpec, weights: WeightBytes, item: str, shared: Share
     amount = weights.read_bytes_per_step if read else weights.resident_bytes
     if weights.quantized is not None:
         return Line(item, amount, Unit.BYTES, weights.quantized_formula(spec, read), weights.basis, spec.source)
+    if weights.mixed is not None:
+        return Line(item, amount, Unit.BYTES, weights.mixed_formula(read), weights.basis, RULE)
     if weights.matrix_dtype is None or weights.other_dtype is None:
         return Line(item, amount, Unit.BYTES, Formula("tensors_of_file", (("bytes", amount),)), Basis.HEADER, spec.source)
     parameters = spec.step_parameters if read else spec.parameters

@@ -105,7 +105,7 @@ class Plan(NamedTuple):
 def build(request: PlanRequest) -> Plan:
     """The plan of a request. Pure: no clock, no files, no device is asked.
 
-    Raises BadInput for types that the model's rows or the engine cannot store, NotModelled for weights without a rule.
+    Raises BadInput for types that the model's rows or the engine cannot store, NotModelled where the engine has no rule.
     """
     spec, workload = request.spec, request.workload
     weights = weight_bytes(spec, request.weights)

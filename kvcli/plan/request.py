@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kvcli.dtypes import DType, KvTypes
 from kvcli.model.spec import ModelSpec
+from kvcli.plan.gguf_names import Mix
 from kvcli.plan.sharing.split import ALONE, Split
 from kvcli.plan.storage.policy import StoragePolicy
 from kvcli.plan.workload import Workload
@@ -23,7 +24,7 @@ class PlanRequest(NamedTuple):
     workload: Workload
     engine: StoragePolicy
     kv: KvTypes | None = None
-    weights: DType | None = None
+    weights: DType | Mix | None = None
     device: Accelerator | None = None
     split: Split = ALONE
     offload: Offload | None = None

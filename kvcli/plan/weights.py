@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvcli.dtypes import COMPUTE, PLAIN, DType, known
-from kvcli.errors import BadInput, Notice, NotModelled
+from kvcli.errors import BadInput, Notice
 from kvcli.ledger import Basis, Formula
 from kvcli.model.spec import ModelSpec
+from kvcli.plan.gguf_names import MIXES, RULE, Mix, parse_mix
 
 if TYPE_CHECKING:
     from kvcli.model.quantization import Quantization
     from kvcli.model.scheme import Scheme
     from kvcli.plan.quantization import Quantized
+
+if TYPE_CHECKING:
+    from kvcli.plan.gguf_mix import Mixed
 
 #: Types of linear layers only; the tables, the head, norms and biases stay in the compute dtype.
 LINEAR_ONLY = tuple(PLAIN[name] for name in ("fp8", "int8", "int4", "nvfp4", "mxfp4"))
@@ -35,7 +39,10 @@ _FILE_UNITS = ("int8", "bf16", "fp16")
 
 class WeightBytes(NamedTuple):
     """Bytes of all weights. `matrix_dtype` and `other_dtype` are None when the bytes were read from a header or follow the
-    file's own quantisation, which is then in `quantized`.
+    file's own quantisation, which is then in `quantized`, or a mix of GGUF types, which is in `mixed`.
+
+    `resident_low_bytes`: the low end where the bytes are a range; then `resident_bytes` is the high end, which must fit, and
+    `read_bytes_per_step` follows the low one, since it bounds a step from below.
     """
 
     dtype: str
@@ -47,6 +54,14 @@ class WeightBytes(NamedTuple):
     other_dtype: DType | None = None
     notices: tuple[Notice, ...] = ()
     quantized: Quantized | None = None
+    resident_low_bytes: int | None = None
+    mixed: Mixed | None = None
+
+    def mixed_formula(self, read: bool) -> Formula:
+        """Elements by type, of the resident bytes (of a range, its high end) or of those that a step reads (its low end)."""
+        if self.mixed is None:
+            raise ValueError("these weights are not a mix")
+        return Formula("weights_mixed_read", self.mixed.read_elements) if read else Formula("weights_mixed", self.mixed.resident_elements)
 
     def quantized_formula(self, spec: ModelSpec, read: bool) -> Formula:
         """The equation of a file's own quantisation, of the resident bytes or of those that a step reads."""
@@ -63,30 +78,24 @@ class WeightBytes(NamedTuple):
         return Formula("weights_quantized_read" if read else "weights_quantized", terms)
 
 
-def parse_weights(text: str) -> DType:
-    """The weight type a user named. Raises NotModelled for the types that GGUF files mix, BadInput for unknown names."""
-    found = INT4_GROUPS.get(text.strip().lower()) or known(text)
-    if found is None and text.strip().lower().startswith(("q", "iq", "tq")):
-        raise _mixed(text[:40])
+def parse_weights(text: str) -> DType | Mix:
+    """The weight type, or mix of GGUF types, that a user named in any case. Raises BadInput that lists the names."""
+    found = parse_mix(text) or INT4_GROUPS.get(text.strip().lower()) or known(text)
     if found is None:
-        names = ", ".join(kind.name for kind in (*COMPUTE, *LINEAR_ONLY, *INT4_GROUPS.values()))
+        names = ", ".join((*(kind.name for kind in (*COMPUTE, *LINEAR_ONLY, *INT4_GROUPS.values())), *MIXES))
         raise BadInput(f"--weights {text[:40]!r} is not a type that kvcli knows", hint=f"one of {names}", code="unknown_dtype")
     return found
 
 
-def _mixed(name: str) -> NotModelled:
-    return NotModelled(
-        f"weights in {name} are mixed by tensor in real files, so their bytes cannot be told from a config",
-        hint="pass the .gguf file itself as the model",
-        code="weights_not_modelled",
-    )
+def weight_bytes(spec: ModelSpec, asked: DType | Mix | None) -> WeightBytes:
+    """The file's own tensors where the model came from one and no type was asked for; a mix by llama.cpp's rule; else parameters x type.
 
-
-def weight_bytes(spec: ModelSpec, asked: DType | None) -> WeightBytes:
-    """The file's own tensors where the model came from one and no type was asked for, else parameters x type.
-
-    Raises NotModelled for GGUF block types, which files mix by tensor.
+    Raises BadInput where a mix's blocks do not fit the model's rows.
     """
+    if isinstance(asked, DType) and asked.name in MIXES:
+        asked = Mix(asked.name)
+    if isinstance(asked, Mix):
+        return _mixed_bytes(spec, asked)
     if asked is None and spec.tensors is not None:
         file = spec.tensors
         # fp8 and fp4 files may also be multiplied on units of their own type: the fastest of all bounds the time
@@ -99,8 +108,6 @@ def weight_bytes(spec: ModelSpec, asked: DType | None) -> WeightBytes:
             return own
         notices = (own,)
     matrix = asked or spec.dtype
-    if matrix not in COMPUTE and matrix not in LINEAR_ONLY and matrix.name not in INT4_GROUPS:
-        raise _mixed(matrix.name)
     other = matrix if matrix in COMPUTE else spec.dtype
     read_matrices = spec.active_matrices - spec.shared
     return WeightBytes(
@@ -141,6 +148,31 @@ def _file_bytes(spec: ModelSpec, quantization: Quantization) -> WeightBytes | No
     return Notice("quantized_weights", text)
 
 
+def _mixed_bytes(spec: ModelSpec, mix: Mix) -> WeightBytes:
+    """Of a range the high end is resident, the low end read."""
+    # only a plan that asks for a mix loads its rule
+    from kvcli.plan.gguf_mix import mixed_tensors
+
+    mixed = mixed_tensors(spec, mix)
+    shares = mixed.resident_elements
+    total = sum(elements for _, elements in shares)
+    types = ", ".join(f"{name} {100 * elements / total:.3g}%" for name, elements in shares)
+    if mixed.why:
+        notice = Notice("weights_range", f"weights {mix.name} are a range, because {mixed.why}: the high end must fit, the low end is read")
+    else:
+        notice = Notice("weights_mixed", f"weights {mix.name} as {RULE} mixes types by tensor: {types}; other recipes of that name differ")
+    return WeightBytes(
+        dtype=mix.name,
+        resident_bytes=mixed.resident_bytes,
+        read_bytes_per_step=mixed.read_bytes_per_step,
+        basis=Basis.ENGINE_RULE,
+        multiply_units=_FILE_UNITS if mix.name != "mxfp4_moe" else (*_UNITS["mxfp4"], "int8"),
+        notices=(notice,),
+        resident_low_bytes=mixed.resident_low_bytes if mixed.why else None,
+        mixed=mixed,
+    )
+
+
 def _own_notice(spec: ModelSpec, scheme: Scheme, amounts: Quantized) -> Notice:
     if not amounts.exact:
         text = f"weights {scheme.label} as {spec.source} says, scales not counted: the shapes of its matrices are not known"
@@ -168,6 +200,10 @@ def expected_read_bytes(spec: ModelSpec, weights: WeightBytes, batch_size: int) 
     """
     if weights.quantized is not None:
         return _expected_of_file(weights.quantized, weights.read_bytes_per_step, batch_size)
+    if weights.mixed is not None:
+        stacked = [tensor for tensor in weights.mixed.low if tensor.num_experts]
+        more = [tensor.expert_bytes * _extra_experts(tensor.num_experts, tensor.experts_per_token, batch_size) for tensor in stacked]
+        return round(weights.read_bytes_per_step + sum(more)) if more else None
     matrix, other = weights.matrix_dtype, weights.other_dtype
     if matrix is None or other is None or not any(group.parameters.num_experts for group in spec.groups):
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvcli import dtypes
 from kvcli.ledger import Formula, Line, Unit
 from kvcli.plan.lines import cache_line, draft_lines, weights_line
 from kvcli.plan.plan import Plan
@@ -58,6 +59,10 @@ def equation(formula: Formula) -> str:
     if formula.name == "sum_of_stages":
         text = " + ".join(f"{value:,}" for _, value in formula.terms)
         return f"of the busiest device of each stage: {text}" if len(formula.terms) > 1 else f"of the busiest device: {text}"
+    if formula.name in ("weights_mixed", "weights_mixed_read"):
+        kinds = dtypes.PLAIN | dtypes.FILE_ONLY
+        parts = " + ".join(f"{elements:,} x {kinds[name].bits_per_element:g} bits ({name})" for name, elements in formula.terms)
+        return f"({parts}) / 8" + ("; tables that are looked up by row are left out" if formula.name.endswith("read") else "")
     return EQUATIONS[formula.name].format(**dict(formula.terms))
 
 
@@ -97,7 +102,11 @@ def lines(plan: Plan) -> list[tuple[str, str, str, str]]:
         rows.append(("headroom", _bytes(memory.headroom_bytes), f"{memory.usable_bytes:,} - {memory.total_bytes:,}", "usable - total"))
     for line in ledger:
         basis = line.basis.value + (f" ({line.source})" if line.source else "")
-        rows.append((line.item, amount(line), equation(line.formula), basis))
+        low = plan.weights.resident_low_bytes
+        if low is not None and line.item == "weights":
+            rows.append((line.item, f"{_bytes(low)} to {amount(line)}", f"at most {equation(line.formula)}", basis))
+        else:
+            rows.append((line.item, amount(line), equation(line.formula), basis))
     return rows
 
 

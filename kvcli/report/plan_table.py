@@ -11,7 +11,7 @@ from kvcli.plan.lines import latency_on
 from kvcli.plan.plan import Plan
 from kvcli.plan.sharing.shared import Shared
 from kvcli.plan.speculative import DraftPlan
-from kvcli.plan.weights import expected_read_bytes
+from kvcli.plan.weights import WeightBytes, expected_read_bytes
 from kvcli.report import table
 from kvcli.report.table import Column
 from kvcli.units import (
@@ -147,6 +147,13 @@ def _columns(plans: Sequence[Plan]) -> tuple[list[Column], list[list[str]]]:
     return [column for column, _ in kept], [list(row) for row in zip(*(cells for _, cells in kept), strict=True)]
 
 
+def _resident(weights: WeightBytes) -> list[tuple[str, int]]:
+    name = f"weights ({weights.dtype}), in memory"
+    if weights.resident_low_bytes is None:
+        return [(name, weights.resident_bytes)]
+    return [(f"{name}, low", weights.resident_low_bytes), ("  to high, which must fit", weights.resident_bytes)]
+
+
 def _print_one(plan: Plan) -> None:
     spec, cache, weights, work = plan.spec, plan.cache, plan.weights, plan.workload
     expected = expected_read_bytes(spec, weights, work.batch_size)
@@ -161,7 +168,7 @@ def _print_one(plan: Plan) -> None:
         (f"  {stored}", cache.stored_bytes),
         *((f"    {cause}", size) for cause, size in cache.causes),
         ("  read by each step", cache.read_bytes_per_step),
-        (f"weights ({weights.dtype}), in memory", weights.resident_bytes),
+        *_resident(weights),
         ("  read by each step" if expected is None else "  read by each step, at least", weights.read_bytes_per_step),
         *([("  estimate with even routing", expected)] if expected is not None and work.batch_size > 1 else []),
         *(draft_rows(plan.draft) if plan.draft else ()),

@@ -161,7 +161,7 @@ def test_csv_and_markdown(kvcli):
         (["llama3-8b", "--ctx", "1..1000000000"], 2, "points"),
         (["llama3-8b", "--batch", "-2"], 2, "--batch"),
         (["llama3-8b", "--kv-dtype", "fp17"], 2, "fp17"),
-        (["llama3-8b", "--weights", "q4_0"], 4, "q4_0"),
+        (["llama3-8b", "--weights", "q4_0:q4_0"], 2, "q4_0:q4_0"),
         (["llama3-8b", "--device", "h100"], 2, "h100-sxm5-80"),
         (["llama3-8b", "--engine", "vlm"], 2, "vlm"),
         (["llama3-8b", "--engine", "kvcli", "--cache", "ring"], 2, "ring"),
@@ -171,7 +171,7 @@ def test_csv_and_markdown(kvcli):
         (["llama3-8b", "--ctx", "1k", "--prompt-tokens", "64k"], 2, "65,536"),
         (["llama3-8b", "--prompt-tokens", ""], 2, "--prompt-tokens"),
         (["llama3-8b", "--ctx", "1..20000", "--batch", "1..20000"], 2, "400,000,000"),
-        (["llama3-8b", "--weights", "q4_k_m"], 4, "q4_k_m"),
+        (["llama3-8b", "--weights", "q4_k_x"], 2, "q4_k_x"),
         (["llama3-8b", "--assume", "mla"], 2, "mla"),
         (["x" * 300], 2, "300 characters"),
         (["/" + "x" * 300], 2, "cannot be a path"),
@@ -375,3 +375,29 @@ def test_several_engines_side_by_side_with_the_reasons(kvcli):
         assert cache["stored_bytes"] == cache["needed_bytes"] + cache["state_bytes"] + difference
         assert sum(row["stored_bytes"] for row in cache["layers"]) == cache["stored_bytes"]
     assert plans[1]["kv_cache"]["blocks"] > 0
+
+
+def test_a_mix_of_gguf_types(kvcli):
+    answer = kvcli("plan", "llama3.1-8b", "--ctx", "8k", "--weights", "Q4_K_M", "--json")
+    weights = json.loads(answer.out)["weights"]
+    assert (weights["dtype"], weights["resident_bytes"], weights["basis"]) == ("q4_k_m", 4_912_898_304, "engine rule")
+    assert "range" not in weights
+    assert "resident_low_bytes" not in weights
+
+
+def test_a_range_of_weights(kvcli):
+    """What must fit is the high end, what a step reads follows the low one, and the reader is told why."""
+    asked = ("plan", "llama3.1-8b", "--ctx", "8k", "--weights", "iq4_xs", "--device", "l4")
+    document = json.loads(kvcli(*asked, "--json").out)
+    weights = document["weights"]
+    assert weights["range"] is True
+    assert weights["resident_low_bytes"] == 4_439_826_688 < weights["resident_bytes"] == 4_476_526_848
+    line = next(line for line in document["memory"]["lines"] if line["item"] == "weights")
+    assert (line["low_bytes"], line["high_bytes"]) == (weights["resident_low_bytes"], weights["resident_bytes"])
+    assert document["memory"]["total_bytes"] == weights["resident_bytes"] + document["kv_cache"]["stored_bytes"]
+    assert any(each["code"] == "weights_range" and "importance matrix" in each["message"] for each in document["warnings"])
+    human = kvcli(*asked)
+    assert "weights (iq4_xs), in memory, low" in human.out
+    assert "4,439,826,688 B" in human.out
+    assert "to high, which must fit" in human.out
+    assert "4.135 GiB = 4,439,826,688 B to 4.169 GiB = 4,476,526,848 B" in kvcli(*asked, "--explain").out

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from kvcli import dtypes
-from kvcli.errors import NotModelled
 from kvcli.hardware.accelerators import find, table
 from kvcli.model.cut import cut_layers
 from kvcli.model.resolve import resolve
@@ -137,11 +136,6 @@ def test_quantised_weights_are_the_layers_matrices(weights, bits):
     answer = plan("llama3-8b", 1, weights=weights)
     assert answer.weights.resident_bytes == 6_979_321_856 * bits / 8 + 2 * (8_030_261_248 - 6_979_321_856)
     assert "weights_linear_only" in [notice.code for notice in answer.notices]
-
-
-def test_mixed_types_need_the_file():
-    with pytest.raises(NotModelled, match="q4_0"):
-        plan("llama3-8b", 1, weights="q4_0")
 
 
 def test_plain_weight_types():

@@ -10,7 +10,7 @@ from math import ceil, prod
 
 import pytest
 
-from kvcli.errors import BadInput, NotModelled
+from kvcli.errors import BadInput
 from kvcli.model.config import read_config_file, spec_from_config
 from kvcli.model.resolve import resolve
 from kvcli.plan.plan import build
@@ -330,12 +330,6 @@ def test_four_bits_by_group(size_of_group, bits):
     asked = weight_bytes(spec_from_config(LLAMA, "tiny", "tiny"), dtype)
     assert asked.resident_bytes == own.resident_bytes
     assert "scale" not in asked.notices[0].message
-
-
-@pytest.mark.parametrize("name", ["q4_k_m", "iq4_xs", "q8_0"])
-def test_mixed_files_stay_refused(name):
-    with pytest.raises(NotModelled):
-        weight_bytes(spec_from_config(LLAMA, "tiny", "tiny"), parse_weights(name))
 
 
 def plan(model, engine="ideal", kv=None):

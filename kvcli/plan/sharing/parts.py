@@ -10,8 +10,9 @@ from collections import Counter
 from kvcli.dtypes import DType
 from kvcli.model.scheme import Scheme
 from kvcli.model.spec import ModelSpec
-from kvcli.model.tensor_uses import layer_use
+from kvcli.model.tensor_uses import layer_use, layers_by_use
 from kvcli.model.weight_parts import ByUse, WeightParts, matrices_by_use, vectors_by_use
+from kvcli.plan.gguf_mix import MixedTensor
 from kvcli.plan.quantization import Own, gpt_oss_expert, matrix_amounts, quantised_linears
 from kvcli.plan.weights import WeightBytes
 
@@ -20,6 +21,8 @@ def resident_parts(spec: ModelSpec, weights: WeightBytes) -> WeightParts:
     """What stays in memory."""
     if weights.quantized is not None and spec.quantization is not None and spec.quantization.scheme is not None:
         return _of_scheme(spec, spec.quantization.scheme, read=False)
+    if weights.mixed is not None:
+        return _of_mix(spec, weights.mixed.high)
     if weights.matrix_dtype is None or weights.other_dtype is None:
         if spec.tensors is None or spec.tensors.parts is None:
             raise ValueError("these weights have neither a type nor a file")
@@ -31,6 +34,8 @@ def read_parts(spec: ModelSpec, weights: WeightBytes) -> WeightParts:
     """What a step of one token reads: k experts of E, of looked-up tables nothing."""
     if weights.quantized is not None and spec.quantization is not None and spec.quantization.scheme is not None:
         parts = _of_scheme(spec, spec.quantization.scheme, read=True)
+    elif weights.mixed is not None:
+        parts = _of_mix(spec, weights.mixed.low)
     else:
         parts = resident_parts(spec, weights)
     layers = tuple(_read(use, spec, number) for use, number in zip(parts.layers, spec.order, strict=True))
@@ -95,6 +100,24 @@ def _changes(spec: ModelSpec, number: int, listed: Own, read: bool) -> Counter[s
         change = amounts.bytes_with(0, 0) - _size(linear.elements, spec.dtype)
         found["experts" if linear.expert else layer_use(f"{linear.module}.weight")] += change * (experts if linear.expert else 1)
     return found
+
+
+#: classes of a mix whose tensors are not known, by use; "attention" is divided as its parameters are
+_CLASSES = {"attention": "fused", "mixer": "heads", "mlp": "mlp", "router_vectors": "whole", "norms": "whole"}
+_AROUND = {"token_embd": "table", "output": "head", "encoder": "encoder", "other_tables": "lookups"}
+
+
+def _of_mix(spec: ModelSpec, tensors: tuple[MixedTensor, ...]) -> WeightParts:
+    layers: list[Counter[str]] = [Counter() for _ in spec.order]
+    around: Counter[str] = Counter()
+    for tensor in tensors:
+        name = tensor.name.partition(f"blk.{tensor.layer}.")[2] or tensor.name
+        if tensor.layer is None:
+            around[_AROUND.get(name.removesuffix(".weight"), "lookups" if tensor.lookup else "rest")] += tensor.resident_bytes
+        else:
+            use = "experts" if tensor.num_experts else _CLASSES.get(name) or layer_use(name)
+            layers[tensor.layer][use] += tensor.resident_bytes
+    return WeightParts(layers_by_use(layers, (spec.groups[number] for number in spec.order)), **around)
 
 
 def _experts_change(spec: ModelSpec, scheme: Scheme, number: int) -> ByUse:
