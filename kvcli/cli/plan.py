@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from kvcli import dtypes
+from kvcli.cli.plan_request import contexts_of, count, devices_of, offload_of, speculation_of, split_of
 from kvcli.errors import BadInput, Notice
 from kvcli.model.hub_access import HubAccess
 from kvcli.model.resolve import resolve
-from kvcli.model.spec import ModelSpec
 from kvcli.plan.document import plans_document
 from kvcli.plan.plan import Plan, build
 from kvcli.plan.request import PlanRequest
-from kvcli.plan.sharing.split import ALONE, Split
 from kvcli.plan.storage.policy import ENGINES, EngineOptions, policy
 from kvcli.plan.weights import parse_weights
 from kvcli.plan.workload import Workload
 from kvcli.units import check_points, parse_count, parse_counts
-
-if TYPE_CHECKING:
-    from kvcli.hardware.accelerators import Accelerator
-    from kvcli.plan.sharing.offload import Offload
-    from kvcli.plan.speculative import Speculation
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
 
@@ -88,28 +82,28 @@ def plan(
     asked = None if weights.strip().lower() == "auto" else parse_weights(weights)
     hub = HubAccess(lambda text: print(text, file=sys.stderr, flush=True), offline, headers=asked is None)
     specs = [resolve(model, assume, hub) for model in models]
-    parts, local = _devices(device, look=human)
+    parts, local = devices_of(device, look=human)
     prompt = 0 if prompt_tokens is None else parse_count(prompt_tokens, "--prompt-tokens")
     encoder = 0 if encoder_tokens is None else parse_count(encoder_tokens, "--encoder-tokens")
     options = EngineOptions(
         cache,
         static,
         engine_version,
-        block_size=_count(block_size, "--block-size"),
-        page_size=_count(page_size, "--page-size"),
-        ubatch=_count(ubatch, "--ubatch"),
-        parallel=_count(parallel, "--parallel"),
+        block_size=count(block_size, "--block-size"),
+        page_size=count(page_size, "--page-size"),
+        ubatch=count(ubatch, "--ubatch"),
+        parallel=count(parallel, "--parallel"),
         kv_unified=kv_unified,
         swa_full=swa_full,
-        max_num_batched_tokens=_count(max_num_batched_tokens, "--max-num-batched-tokens"),
+        max_num_batched_tokens=count(max_num_batched_tokens, "--max-num-batched-tokens"),
         drafted=0 if speculative is None else parse_count(speculative.partition(":")[0], "--speculative"),
     )
-    offload = _offload(ngl, n_cpu_moe)
-    split = _split(devices, tp, pp, ep, dp_attention, dcp)
+    offload = offload_of(ngl, n_cpu_moe)
+    split = split_of(devices, tp, pp, ep, dp_attention, dcp)
     rules = [policy(name, options) for name in dict.fromkeys(engine or ["ideal" if offload is None else "llama.cpp"])]
-    speculations = {spec.name: _speculation(spec, speculative, options.drafted, hub) for spec in specs}
+    speculations = {spec.name: speculation_of(spec, speculative, options.drafted, hub) for spec in specs}
     batches = parse_counts(batch, "--batch")
-    contexts = {spec.name: _contexts(spec, ctx, human and not explain) for spec in specs}
+    contexts = {spec.name: contexts_of(spec, ctx, human and not explain) for spec in specs}
     check_points(sum(len(each) for each in contexts.values()) * len(batches) * len(parts) * len(rules))
     requests = [
         PlanRequest(
@@ -135,80 +129,6 @@ def plan(
         print(json.dumps(plans_document(plans), separators=(",", ":"), allow_nan=False))
     else:
         _print_human(plans, explain, as_csv, as_md, local)
-
-
-def _count(text: str | None, option: str) -> int | None:
-    return None if text is None else parse_count(text, option)
-
-
-def _split(devices: str | None, tp: str | None, pp: str | None, ep: str | None, dp_attention: str | None, dcp: str | None) -> Split:
-    if (devices, tp, pp, ep, dp_attention, dcp) == (None,) * 6:
-        return ALONE
-    from kvcli.plan.sharing.checks import read_split
-
-    groups = 0 if dp_attention == "all" else _count(dp_attention, "--dp-attention")
-    return read_split(
-        _count(devices, "--devices"), _count(tp, "--tp"), _count(pp, "--pp"), _count(ep, "--ep"), groups, _count(dcp, "--dcp")
-    )
-
-
-def _offload(ngl: str | None, n_cpu_moe: str | None) -> Offload | None:
-    if ngl is None and n_cpu_moe is None:
-        return None
-    from kvcli.plan.sharing.offload import Offload
-
-    return Offload(_layers(ngl, "--ngl"), _layers(n_cpu_moe, "--n-cpu-moe") or 0)
-
-
-def _speculation(spec: ModelSpec, text: str | None, drafted: int, hub: HubAccess) -> Speculation | None:
-    if text is None:
-        return None
-    from kvcli.plan.speculative import speculate
-
-    what = text.partition(":")[2].strip()
-    if what and not what.isdigit() and what.lower() != "ngram":
-        return speculate(spec, drafted, draft=resolve(what, None, hub))
-    return speculate(spec, drafted, blocks=int(what[:9]) if what.isdigit() else None, ngram=what.lower() == "ngram")
-
-
-def _layers(text: str | None, option: str) -> int | None:
-    """A number of layers, which may be 0."""
-    return 0 if text is not None and text.strip() == "0" else _count(text, option)
-
-
-def _devices(asked: list[str] | None, look: bool) -> tuple[list[Accelerator | None], list[Notice]]:
-    """The parts to plan for. Without a name, people get the GPU of this machine; documents never depend on it."""
-    if asked:
-        from kvcli.hardware.accelerators import find
-        from kvcli.hardware.local import local_part
-
-        return [local_part() if name.strip().lower() == "local" else find(name) for name in asked], []
-    if look:
-        from kvcli.hardware.local import local_gpus
-
-        gpus = local_gpus()
-        if gpus and gpus[0].part:
-            return [gpus[0].part], [
-                Notice("local_device", f"this machine's GPU, {gpus[0].driver_name}, was taken; name others with --device")
-            ]
-        if gpus:
-            return [None], [Notice("unknown_device", f"this machine's GPU, {gpus[0].driver_name}, is not in the table of parts")]
-    return [None], []
-
-
-def _contexts(spec: ModelSpec, asked: str | None, column: bool) -> list[int]:
-    """The contexts asked for; without any the trained maximum, and for people a column of lengths up to it."""
-    if asked is not None:
-        return parse_counts(asked, "--ctx")
-    longest = spec.max_context_tokens
-    if not column:
-        return [longest]
-    lengths = []
-    length = 1024
-    while length < longest:
-        lengths.append(length)
-        length *= 4 if longest > 65536 else 2
-    return [*lengths, longest]
 
 
 def _print_human(plans: list[Plan], explain: bool, as_csv: bool, as_md: bool, local: list[Notice]) -> None:
