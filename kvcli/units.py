@@ -48,6 +48,33 @@ def parse_counts(text: str, option: str) -> list[int]:
     return list(dict.fromkeys(values))
 
 
+_SIZES = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+
+
+def parse_size(text: str, option: str) -> int:
+    """Bytes of `80GiB`, `512MiB`, `1.5GB`: binary and decimal units apart. Raises BadInput, also for a number without a unit."""
+    whole, fraction, unit = _with_unit(text)
+    if unit not in _SIZES:
+        raise BadInput(f"{option} {text[:40]!r} is not an amount of memory with its unit", hint=f"{option} 4GiB", code="bad_size")
+    scale: int = 10 ** len(fraction)
+    return (int(whole) * scale + int(fraction or 0)) * _SIZES[unit] // scale
+
+
+def parse_seconds(text: str, option: str) -> float:
+    """Seconds of `20ms`, `1.5s`. Raises BadInput, also for a number without a unit."""
+    whole, fraction, unit = _with_unit(text)
+    if unit not in _SECONDS:
+        raise BadInput(f"{option} {text[:40]!r} is not a time with its unit", hint=f"{option} 20ms", code="bad_time")
+    return float(f"{whole}.{fraction or 0}") * _SECONDS[unit]
+
+
+def _with_unit(text: str) -> tuple[str, str, str]:
+    """Digits before and after the point, and the unit in lower case; empty where the text is no such thing."""
+    found = re.fullmatch(r"\s*(\d{1,15})(?:\.(\d{1,12}))?\s*([A-Za-z]{1,4})\s*", text)
+    return (found[1], found[2] or "", found[3].lower()) if found else ("", "", "")
+
+
 def check_points(count: int) -> None:
     """Raises BadInput for a sweep of several options whose product is too large."""
     if count > MAX_POINTS:

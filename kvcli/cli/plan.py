@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from kvcli import dtypes
-from kvcli.cli.plan_request import contexts_of, count, devices_of, offload_of, speculation_of, split_of
+from kvcli.cli.plan_request import built, contexts_of, count, devices_of, offload_of, speculation_of, split_of, sweep_of
 from kvcli.errors import BadInput, Notice
 from kvcli.model.hub_access import HubAccess
 from kvcli.model.resolve import resolve
 from kvcli.plan.document import plans_document
-from kvcli.plan.plan import Plan, build
+from kvcli.plan.plan import Plan
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.storage.policy import ENGINES, EngineOptions, policy
 from kvcli.plan.weights import parse_weights
@@ -64,6 +64,19 @@ def plan(
     static: Annotated[bool, typer.Option("--static", help="For --engine transformers: its preallocated cache.")] = False,
     encoder_tokens: Annotated[str | None, typer.Option(metavar="TOKENS", help="Encoder output that cross-attention looks at.")] = None,
     assume: Annotated[str | None, typer.Option(metavar="KIND", help="Plan an unknown model_type as plain attention: gqa.")] = None,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(metavar="EXPR", help="fits, headroom>=10%, tpot<=20ms, ttft<=500ms, batch>=8; else exit 1."),
+    ] = None,
+    solve: Annotated[
+        str | None,
+        typer.Option(metavar="WHAT", help="What passes: ctx, batch, devices, tp, kv-dtype, device, ngl, n-cpu-moe."),
+    ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="AXIS=VALUES", help="One or two of ctx, batch, device, kv-dtype, tp over values."),
+    ] = None,
+    emit: Annotated[str | None, typer.Option(metavar="ENGINE", help="Print the plan's launch line: vllm, sglang or llama.cpp.")] = None,
     offline: Annotated[bool, typer.Option("--offline", help="Never use the network; hub ids come from the cache.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Print each equation with its numbers.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
@@ -82,7 +95,8 @@ def plan(
     asked = None if weights.strip().lower() == "auto" else parse_weights(weights)
     hub = HubAccess(lambda text: print(text, file=sys.stderr, flush=True), offline, headers=asked is None)
     specs = [resolve(model, assume, hub) for model in models]
-    parts, local = devices_of(device, look=human)
+    over = sweep_of(sweep, {"ctx": ctx, "batch": None if batch == "1" else batch, "device": device, "tp": tp})
+    parts, local = devices_of(over.get("device") or device, look=human)
     prompt = 0 if prompt_tokens is None else parse_count(prompt_tokens, "--prompt-tokens")
     encoder = 0 if encoder_tokens is None else parse_count(encoder_tokens, "--encoder-tokens")
     options = EngineOptions(
@@ -99,18 +113,23 @@ def plan(
         drafted=0 if speculative is None else parse_count(speculative.partition(":")[0], "--speculative"),
     )
     offload = offload_of(ngl, n_cpu_moe)
-    split = split_of(devices, tp, pp, ep, dp_attention, dcp)
-    rules = [policy(name, options) for name in dict.fromkeys(engine or ["ideal" if offload is None else "llama.cpp"])]
+    splits = [split_of(devices, each, pp, ep, dp_attention, dcp) for each in over.get("tp", [tp])]
+    kinds = [None if each.strip().lower() == "auto" else dtypes.parse_kv(each) for each in over.get("kv-dtype", kv_dtype.split(","))]
+    offloads = offload is not None or solve in ("ngl", "n-cpu-moe")
+    rules = [policy(name, options) for name in dict.fromkeys(engine or ["llama.cpp" if offloads else "ideal"])]
     speculations = {spec.name: speculation_of(spec, speculative, options.drafted, hub) for spec in specs}
-    batches = parse_counts(batch, "--batch")
-    contexts = {spec.name: contexts_of(spec, ctx, human and not explain) for spec in specs}
-    check_points(sum(len(each) for each in contexts.values()) * len(batches) * len(parts) * len(rules))
+    batches = parse_counts(",".join(over.get("batch", [batch])), "--batch")
+    lengths = ",".join(over["ctx"]) if "ctx" in over else ctx
+    asks = bool(require or solve or emit)
+    contexts = {spec.name: contexts_of(spec, lengths, human and not explain and not asks) for spec in specs}
+    points = sum(len(each) for each in contexts.values()) * len(batches) * len(parts) * len(rules) * len(splits) * len(kinds)
+    check_points(points)
     requests = [
         PlanRequest(
             spec=spec,
             workload=Workload(context, sequences, prompt, encoder),
             engine=rule,
-            kv=None if kv_dtype.strip().lower() == "auto" else dtypes.parse_kv(kv_dtype),
+            kv=kind,
             weights=asked,
             device=part,
             split=split,
@@ -121,12 +140,32 @@ def plan(
         for context in contexts[spec.name]
         for sequences in batches
         for part in parts
+        for kind in kinds
+        for split in splits
         for rule in rules
     ]
-    plans = [build(request) for request in requests]
+    if asks:
+        from kvcli.cli.plan_answers import print_answers  # searches and launch lines are asked for seldom
+
+        given: dict[str, object] = {
+            "ctx": lengths,
+            "batch": batch != "1",
+            "devices": devices or tp or pp,
+            "tp": devices or tp,
+            "kv-dtype": kv_dtype != "auto",
+        }
+        given |= {"device": device, "ngl": ngl, "n-cpu-moe": n_cpu_moe}
+        print_answers(requests, require or [], solve, emit, as_json, explain or as_csv or as_md, bool(given.get(solve or "")), local)
+        return
+    plans, failed = built(requests, sweeping=bool(over))
+    if over and human and not explain:
+        from kvcli.report.matrix import print_matrix
+
+        print_matrix(plans, failed, list(over))
+        return
     if as_json:
         # one string first, so that an interrupt cannot leave half a document
-        print(json.dumps(plans_document(plans), separators=(",", ":"), allow_nan=False))
+        print(json.dumps(plans_document(plans, failed), separators=(",", ":"), allow_nan=False))
     else:
         _print_human(plans, explain, as_csv, as_md, local)
 

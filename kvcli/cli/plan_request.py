@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from kvcli.errors import Notice
+from kvcli.errors import BadInput, KvcliError, Notice, NotModelled
 from kvcli.model.resolve import resolve
 from kvcli.model.spec import ModelSpec
+from kvcli.plan.plan import Plan, build
+from kvcli.plan.request import PlanRequest
 from kvcli.plan.sharing.split import ALONE, Split
 from kvcli.units import parse_count, parse_counts
 
@@ -19,6 +21,52 @@ if TYPE_CHECKING:
 
 def count(text: str | None, option: str) -> int | None:
     return None if text is None else parse_count(text, option)
+
+
+#: what `--sweep` runs over
+AXES = ("ctx", "batch", "device", "kv-dtype", "tp")
+
+
+def sweep_of(asked: list[str] | None, given: dict[str, object]) -> dict[str, list[str]]:
+    """Axis -> values, of one or two `AXIS=VALUES`. Raises BadInput for others, and for an axis that its own option also gives."""
+    found: dict[str, list[str]] = {}
+    for text in asked or ():
+        axis, equals, values = text.partition("=")
+        axis = axis.strip()
+        if axis not in AXES or not equals or not values.strip():
+            hint = "--sweep ctx=4k..128k*2, with one of " + ", ".join(AXES)
+            raise BadInput(f"--sweep {text[:60]!r} is no axis with its values", hint=hint, code="bad_sweep")
+        if axis in found or given.get(axis) is not None:
+            raise BadInput(f"{axis} is given twice", hint=f"leave --{axis} out, or sweep it once", code="bad_sweep")
+        found[axis] = [each.strip() for each in values.split(",")]
+    if len(found) > 2:
+        raise BadInput(f"--sweep runs over two axes at most, not {len(found)}", hint="leave one out", code="bad_sweep")
+    if "tp" in found:
+        found["tp"] = [str(each) for each in parse_counts(",".join(found["tp"]), "--sweep tp")]
+    return found
+
+
+class Failed(NamedTuple):
+    """A point of a sweep that cannot be planned, and why."""
+
+    request: PlanRequest
+    error: KvcliError
+
+
+def built(requests: list[PlanRequest], sweeping: bool) -> tuple[list[Plan], list[Failed]]:
+    """All plans. Points of a sweep that contradict the model (a tp that does not divide) fail alone, unless all do."""
+    plans: list[Plan] = []
+    failed: list[Failed] = []
+    for request in requests:
+        try:
+            plans.append(build(request))
+        except (BadInput, NotModelled) as error:
+            failed.append(Failed(request, error))
+            if not sweeping:
+                raise
+    if not plans:
+        raise failed[0].error
+    return plans, failed
 
 
 def split_of(devices: str | None, tp: str | None, pp: str | None, ep: str | None, dp_attention: str | None, dcp: str | None) -> Split:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kvcli import __version__
+from kvcli.errors import KvcliError
 from kvcli.ledger import Basis, Line, Unit
 from kvcli.plan.plan import MemoryPlan, Plan
+from kvcli.plan.request import PlanRequest
 from kvcli.plan.weights import expected_read_bytes
 
 if TYPE_CHECKING:
+    from kvcli.plan.answers.requirements import Met
+    from kvcli.plan.answers.search import Solved
     from kvcli.plan.floors import Latency
     from kvcli.plan.sharing.shared import Place, Shared
     from kvcli.plan.speculative import DraftPlan
@@ -18,14 +22,38 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 
 
-def plans_document(plans: Sequence[Plan]) -> dict[str, Any]:
-    """One plan as itself, several under `plans`."""
-    if len(plans) == 1:
+def plans_document(plans: Sequence[Plan], failed: Sequence[FailedPoint] = ()) -> dict[str, Any]:
+    """One plan as itself, several under `plans`; points of a sweep that cannot be planned under `failed`."""
+    if len(plans) == 1 and not failed:
         return plan_document(plans[0])
-    return {"schema_version": SCHEMA_VERSION, "plans": [plan_document(plan) for plan in plans]}
+    found: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "plans": [plan_document(plan) for plan in plans]}
+    return {**found, "failed": [_failed(each) for each in failed]} if failed else found
 
 
-def plan_document(plan: Plan) -> dict[str, Any]:
+class FailedPoint(Protocol):
+    """A request that cannot be planned, and why."""
+
+    @property
+    def request(self) -> PlanRequest: ...
+
+    @property
+    def error(self) -> KvcliError: ...
+
+
+def _failed(point: FailedPoint) -> dict[str, Any]:
+    request, error = point.request, point.error
+    return {
+        "model": request.spec.name,
+        "context_tokens": request.workload.context_tokens,
+        "batch_size": request.workload.batch_size,
+        "device": request.device and request.device.id,
+        "tp": request.split.tensor,
+        "kv_dtype": request.kv and request.kv.label,
+        "error": {"code": error.code, "message": error.message, "hint": error.hint},
+    }
+
+
+def plan_document(plan: Plan, requirements: Sequence[Met] = (), solved: Solved | None = None) -> dict[str, Any]:
     spec, cache, weights, device = plan.spec, plan.cache, plan.weights, plan.device
     return {
         "schema_version": SCHEMA_VERSION,
@@ -95,10 +123,29 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "parallel": plan.shared and _parallel(plan.shared),
         "memory": plan.memory and _memory(plan.memory, weights.resident_low_bytes if plan.shared is None else None),
         "latency": plan.latency and _latency(plan.latency, plan.workload.batch_size),
-        "solve": None,
-        "requirements": [],
+        "solve": solved and _solved(solved),
+        "requirements": [{"expr": met.requirement.text, "value": met.value, "met": met.met, "said": met.said} for met in requirements],
         "warnings": [{"code": notice.code, "message": notice.message} for notice in plan.notices],
     }
+
+
+#: how an answer is called, by what was solved for
+_SOLVED = {
+    "ctx": "max_context_tokens",
+    "batch": "max_batch_size",
+    "devices": "min_devices",
+    "tp": "min_tp",
+    "kv-dtype": "kv_dtype",
+    "device": "devices",
+    "ngl": "max_ngl",
+    "n-cpu-moe": "min_n_cpu_moe",
+}
+
+
+def _solved(solved: Solved) -> dict[str, Any]:
+    value = list(solved.value) if isinstance(solved.value, tuple) else solved.value
+    split = {"tp": solved.split.tensor, "pp": solved.split.pipeline} if solved.split else {}
+    return {_SOLVED[solved.unknown]: value, **split, "binding": solved.binding, "reason": solved.reason}
 
 
 def _speculative(draft: DraftPlan) -> dict[str, Any]:

@@ -1,0 +1,72 @@
+"""`kvcli plan` where something is required, solved for, or emitted: answers, and exit 1 where one of them is no."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import typer
+
+from kvcli.errors import EXIT_NO, BadInput, Notice
+from kvcli.plan.answers.answer import Answer, answer
+from kvcli.plan.answers.emit import ENGINES, launch_line
+from kvcli.plan.answers.requirements import parse_requirement
+from kvcli.plan.document import SCHEMA_VERSION, plan_document
+from kvcli.plan.request import PlanRequest
+
+
+def print_answers(
+    requests: list[PlanRequest],
+    required: list[str],
+    unknown: str | None,
+    emit: str | None,
+    as_json: bool,
+    other_view: bool,
+    solving_given: bool,
+    local: list[Notice],
+) -> None:
+    """One answer a request. Raises BadInput for views that answers do not have, and typer.Exit(1) for a no."""
+    if other_view:
+        raise BadInput("--require, --solve and --emit have a view for people and --json", hint="leave the other view out", code="usage")
+    if solving_given:
+        raise BadInput(f"--solve {unknown} asks for what another option gives", hint=f"leave --{unknown} and the like out", code="usage")
+    if emit is not None and emit not in ENGINES:
+        raise BadInput(
+            f"--emit {emit[:40]!r} is no engine whose options kvcli knows", hint="one of " + ", ".join(ENGINES), code="unknown_engine"
+        )
+    requirements = tuple(map(parse_requirement, required))
+    answers = [answer(request, requirements, unknown) for request in requests]
+    if as_json:
+        documents = [plan_document(each.plan, each.requirements, each.solved) for each in answers]
+        if emit is not None:
+            for document, each in zip(documents, answers, strict=True):
+                document["emit"] = launch_line(emit, each.request, each.plan)
+        document = documents[0] if len(documents) == 1 else {"schema_version": SCHEMA_VERSION, "plans": documents}
+        print(json.dumps(document, separators=(",", ":"), allow_nan=False))
+    elif emit is not None:
+        for each in answers:
+            print(launch_line(emit, each.request, each.plan))
+            _say(each)
+    else:
+        from kvcli.report.answer_table import print_answer, print_many
+
+        if len(answers) == 1:
+            print_answer(answers[0])
+        else:
+            print_many(answers)
+        _notes([notice for each in answers for notice in each.plan.notices] + local)
+    if not all(each.yes for each in answers):
+        raise typer.Exit(EXIT_NO)
+
+
+def _say(found: Answer) -> None:
+    """What was required, beside a launch line, which alone goes to stdout."""
+    for met in found.requirements:
+        print(f"{'met' if met.met else 'NOT met'}: {met.requirement.text} ({met.said})", file=sys.stderr)
+
+
+def _notes(notices: list[Notice]) -> None:
+    for code in dict.fromkeys(notice.code for notice in notices):
+        messages = list(dict.fromkeys(notice.message for notice in notices if notice.code == code))
+        more = f" (and {len(messages) - 1} more notes of this kind)" if len(messages) > 1 else ""
+        print(f"note: {messages[0]}{more}", file=sys.stderr)

@@ -1,0 +1,96 @@
+"""Answers for people: what was solved for and what binds, each requirement with its number, and what would pass instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvcli.plan.answers.answer import Answer
+from kvcli.plan.answers.search import Solved
+from kvcli.report.plan_table import print_terminal
+from kvcli.report.table import Column
+from kvcli.report.table import print_terminal as print_table
+from kvcli.units import format_bytes, format_seconds
+
+_WHAT = {
+    "ctx": "longest context",
+    "batch": "most sequences",
+    "devices": "fewest devices",
+    "tp": "fewest tensor ranks",
+    "kv-dtype": "widest type of the cache",
+    "device": "parts that pass",
+    "ngl": "most layers on the device (-ngl)",
+    "n-cpu-moe": "fewest layers with experts on the host (--n-cpu-moe)",
+}
+
+
+def print_answer(found: Answer) -> None:
+    """The verdict first, then the plan it is about."""
+    if found.solved is not None:
+        _print_solved(found.solved)
+    for met in found.requirements:
+        print(f"{'met' if met.met else 'NOT met'}: {met.requirement.text} - {met.said}")
+    if found.changes:
+        print("would pass with " + ", or ".join(f"{change.option} {change.value}" for change in found.changes))
+    elif not found.yes and found.solved is None:
+        print("no shorter context, smaller batch, narrower cache or number of devices alone would pass")
+    print()
+    print_terminal([found.plan])
+
+
+def _print_solved(solved: Solved) -> None:
+    what = _WHAT[solved.unknown]
+    if solved.value is None:
+        print(f"{what}: none - {solved.reason}")
+        return
+    if isinstance(solved.value, tuple):
+        print(f"{what}: {', '.join(solved.value)}")
+        return
+    value = f"{solved.value:,}" if isinstance(solved.value, int) else solved.value
+    print(f"{what}: {value} - {solved.binding} binds: {solved.reason}" if solved.beyond else f"{what}: {value} - {solved.reason}")
+
+
+def print_many(answers: Sequence[Answer]) -> None:
+    """One line an answer."""
+    rows = []
+    for each in answers:
+        plan, work = each.plan, each.plan.workload
+        solved = "" if each.solved is None else "none" if each.solved.value is None else _short(each.solved)
+        unmet = [met.requirement.text for met in each.requirements if not met.met]
+        rows.append(
+            [
+                plan.spec.name,
+                f"{work.context_tokens:,}",
+                str(work.batch_size),
+                f"{plan.shared.split.devices if plan.shared else 1} x {plan.device.id}" if plan.device else "",
+                plan.cache.engine,
+                plan.cache.kv.label,
+                solved,
+                each.solved.binding if each.solved else "",
+                format_bytes(plan.device_bytes),
+                format_seconds(plan.latency.decode.seconds) if plan.latency else "",
+                "yes" if each.yes else "no: " + (", ".join(unmet) or "nothing solves"),
+            ]
+        )
+    titles = (
+        "model",
+        "context",
+        "batch",
+        "devices",
+        "engine",
+        "cache type",
+        "answer",
+        "binding",
+        "fullest device",
+        "decode floor",
+        "passes",
+    )
+    kept = [index for index, title in enumerate(titles) if title in ("model", "context", "passes") or len({row[index] for row in rows}) > 1]
+    left = ("model", "devices", "engine", "cache type", "binding", "passes")
+    columns = [Column(titles[index], right=titles[index] not in left) for index in kept]
+    print_table(columns, [[row[index] for index in kept] for row in rows])
+
+
+def _short(solved: Solved) -> str:
+    if isinstance(solved.value, tuple):
+        return f"{len(solved.value)} parts"
+    return f"{solved.value:,}" if isinstance(solved.value, int) else str(solved.value)
