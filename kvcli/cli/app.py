@@ -118,7 +118,7 @@ def _with_default(arguments: list[str], option: str, value: str) -> list[str]:
     """`option` may stand without its number, which the option parser has no word for."""
     found: list[str] = []
     for word, after in zip(arguments, [*arguments[1:], ""], strict=True):
-        found += [word, value] if word == option and not after.isdigit() and after != value else [word]
+        found += [word, value] if word == option and not after.isdecimal() and after != value else [word]
     return found
 
 

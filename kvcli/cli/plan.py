@@ -117,12 +117,12 @@ def plan(
     kinds = [None if each.strip().lower() == "auto" else dtypes.parse_kv(each) for each in over.get("kv-dtype", kv_dtype.split(","))]
     offloads = offload is not None or solve in ("ngl", "n-cpu-moe")
     rules = [policy(name, options) for name in dict.fromkeys(engine or ["llama.cpp" if offloads else "ideal"])]
-    speculations = {spec.name: speculation_of(spec, speculative, options.drafted, hub) for spec in specs}
+    speculations = [speculation_of(spec, speculative, options.drafted, hub) for spec in specs]
     batches = parse_counts(",".join(over.get("batch", [batch])), "--batch")
     lengths = ",".join(over["ctx"]) if "ctx" in over else ctx
     asks = bool(require or solve or emit)
-    contexts = {spec.name: contexts_of(spec, lengths, human and not explain and not asks) for spec in specs}
-    points = sum(len(each) for each in contexts.values()) * len(batches) * len(parts) * len(rules) * len(splits) * len(kinds)
+    contexts = [contexts_of(spec, lengths, human and not explain and not asks) for spec in specs]
+    points = sum(map(len, contexts)) * len(batches) * len(parts) * len(rules) * len(splits) * len(kinds)
     check_points(points)
     requests = [
         PlanRequest(
@@ -134,10 +134,10 @@ def plan(
             device=part,
             split=split,
             offload=offload,
-            speculation=speculations[spec.name],
+            speculation=speculation,
         )
-        for spec in specs
-        for context in contexts[spec.name]
+        for spec, lengths_of, speculation in zip(specs, contexts, speculations, strict=True)
+        for context in lengths_of
         for sequences in batches
         for part in parts
         for kind in kinds

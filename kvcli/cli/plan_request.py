@@ -92,9 +92,9 @@ def speculation_of(spec: ModelSpec, text: str | None, drafted: int, hub: HubAcce
     from kvcli.plan.speculative import speculate
 
     what = text.partition(":")[2].strip()
-    if what and not what.isdigit() and what.lower() != "ngram":
+    if what and not what.isdecimal() and what.lower() != "ngram":
         return speculate(spec, drafted, draft=resolve(what, None, hub))
-    return speculate(spec, drafted, blocks=int(what[:9]) if what.isdigit() else None, ngram=what.lower() == "ngram")
+    return speculate(spec, drafted, blocks=int(what[:9]) if what.isdecimal() else None, ngram=what.lower() == "ngram")
 
 
 def layers_of(text: str | None, option: str) -> int | None:

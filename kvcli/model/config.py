@@ -20,6 +20,8 @@ from kvcli.model.spec import ModelSpec
 if TYPE_CHECKING:
     from kvcli.model.families.parts import ModelParts
 
+#: how files count blocks that predict further tokens
+PREDICTION_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers", "num_mtp_modules")
 #: Keys that multimodal files have beside or inside the decoder's object.
 EITHER_LEVEL = ("dtype", "torch_dtype", "tie_word_embeddings", "quantization_config")
 
@@ -100,7 +102,8 @@ def spec_from_config(config: Mapping[str, Any], name: str, source: str, assume: 
         from kvcli.model.quantization import read_quantization  # most files have none
 
         quantization = read_quantization(fields.mapping("quantization_config"))
-    return replace(spec, quantization=quantization, notices=(*spec.notices, *config_checks.notices(fields, spec)))
+    named = any(fields.values.get(key) for key in PREDICTION_KEYS)
+    return replace(spec, quantization=quantization, mtp_named=named, notices=(*spec.notices, *config_checks.notices(fields, spec)))
 
 
 def decoder_fields(fields: Fields) -> Fields:

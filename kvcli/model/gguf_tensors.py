@@ -72,7 +72,7 @@ def sum_tensors(spec: ModelSpec, meta: Meta, tensors: Iterable[TensorInfo]) -> t
             around[_AROUND.get(name, "rest")] += size_bytes
     resident_bytes = sum(stored.values())
     dtype = stored.most_common(1)[0][0]
-    parts = WeightParts(layers_by_use(layers, (spec.groups[number] for number in spec.order)), **around)
+    parts = WeightParts(layers_by_use(layers, (spec.groups[number] for number in spec.order), spec.hidden_size), **around)
     mtp_parts = block_parts(blocks, Counter(), LayerGroup(0, 1, *spec.mtp.layer) if spec.mtp else None)
     file = TensorFile(dtype, resident_bytes, resident_bytes - unread_bytes, mtp_bytes, tower_bytes, parts, mtp_parts)
     return file, elements

@@ -82,8 +82,9 @@ class ModelSpec:
     what is read but not multiplied (final norm); `head` an output matrix of its own, 0 when tied to the input table;
     `head_matrix` the output matrix, tied or not; `encoder_parameters` the encoder that cross-attention looks at and the
     projections of its output to keys and values, which run once a source, not in decode steps. Towers and MTP blocks are
-    counted apart, MTP as `mtp`. `first_layer` is the number that files give the first layer. `decoder` is None for models the
-    built-in transformer cannot compute. `quantization` is what the file's `quantization_config` says.
+    counted apart, MTP as `mtp`, None where the reader knows none, whatever the file names (`mtp_named`). `first_layer` is the number
+    that files give the first layer. `decoder` is None for models the built-in transformer cannot compute. `quantization` is what
+    the file's `quantization_config` says.
     """
 
     name: str
@@ -105,6 +106,7 @@ class ModelSpec:
     tower_parameters: int = 0
     mtp: PredictionBlocks | None = None
     first_layer: int = 0
+    mtp_named: bool = False
     decoder: Decoder | None = None
     tensors: TensorFile | None = None
     quantization: Quantization | None = None

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from kvcli.model.layers import LayerGroup
-from kvcli.model.weight_parts import ByUse, WeightParts
+from kvcli.model.state_records import Recurrent
+from kvcli.model.weight_parts import ByUse, WeightParts, matrices_by_use
 
 #: A layer's modules by the last part of their path. Fused ones hold queries, keys and values.
 _KEY_VALUE = frozenset(("k_proj", "v_proj", "kv_proj", "key", "value", "k", "v", "key_proj", "value_proj", "wk", "wv"))
@@ -50,8 +51,13 @@ def layer_use(path: str) -> str:
     return "mlp" if not _MLP.isdisjoint(segments) or _GGUF_MLP.match(module) else "heads"
 
 
-def by_use(amounts: Counter[str], group: LayerGroup | None) -> ByUse:
+def by_use(amounts: Counter[str], group: LayerGroup | None, hidden_size: int = 0) -> ByUse:
     """Bytes of a layer by use, from those by `layer_use`: fused projections are divided as the config counts them."""
+    if group and any(isinstance(record, Recurrent) and record.groups for record in group.records):
+        counted = matrices_by_use(hidden_size, group)
+        shared = amounts["heads"] * counted.groups // (counted.heads + counted.groups)
+        amounts = amounts + Counter({"groups": shared})
+        amounts["heads"] -= shared
     fused = amounts["fused"]
     if fused:
         p = group.parameters if group else None
@@ -82,5 +88,5 @@ def block_parts(blocks: Mapping[int, Counter[str]], beside: Counter[str], layer:
     return WeightParts(layers, table=around["table"], head=around["head"], rest=around["rest"])
 
 
-def layers_by_use(amounts: Iterable[Counter[str]], groups: Iterable[LayerGroup | None]) -> tuple[ByUse, ...]:
-    return tuple(by_use(counted, group) for counted, group in zip(amounts, groups, strict=True))
+def layers_by_use(amounts: Iterable[Counter[str]], groups: Iterable[LayerGroup | None], hidden_size: int) -> tuple[ByUse, ...]:
+    return tuple(by_use(counted, group, hidden_size) for counted, group in zip(amounts, groups, strict=True))

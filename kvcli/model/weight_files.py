@@ -184,7 +184,7 @@ def sum_tensors(spec: ModelSpec, tensors: Iterable[StoredTensor]) -> tuple[Tenso
         else:
             around["head" if len(segments) > 1 and segments[-2] in _HEADS else "rest"] += size_bytes
     resident_bytes = sum(stored.values())
-    parts = WeightParts(layers_by_use(layers, (spec.groups[number] for number in spec.order)), **around)
+    parts = WeightParts(layers_by_use(layers, (spec.groups[number] for number in spec.order), spec.hidden_size), **around)
     mtp_parts = block_parts(blocks, beside, LayerGroup(0, 1, *spec.mtp.layer) if spec.mtp else None)
     file = TensorFile(_main_type(stored, kept), resident_bytes, resident_bytes - unread_bytes, mtp_bytes, tower_bytes, parts, mtp_parts)
     return file, elements, not stored.keys() <= _FLOATS

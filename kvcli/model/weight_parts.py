@@ -83,7 +83,8 @@ def vectors_by_use(group: LayerGroup) -> ByUse:
     p = group.parameters
     experts = p.expert_vectors * p.num_experts
     if any(isinstance(record, Recurrent) for record in group.records):
-        return ByUse(whole=p.norms, heads=p.vectors, experts=experts)
+        by_group = sum(r.group_channels * r.conv_kernel for r in group.records if isinstance(r, Recurrent))
+        return ByUse(whole=p.norms, heads=p.vectors - by_group, groups=by_group, experts=experts)
     heads = key_value = 0
     for record in group.records:
         if isinstance(record, Attention) and record.owns_cache:

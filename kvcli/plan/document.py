@@ -161,6 +161,7 @@ def _speculative(draft: DraftPlan) -> dict[str, Any]:
         "weights_bytes": draft.weights_bytes,
         "kv_cache_dtype": draft.kv and draft.kv.label,
         "kv_cache_bytes": draft.stored_bytes,
+        "copies_bytes": draft.copies_bytes,
         "read_bytes_per_draft": draft.read_bytes_per_draft,
         "read_bytes_per_step": drafted * draft.read_bytes_per_draft,
         "tokens_per_step_at_most": 1 + drafted,
@@ -197,6 +198,8 @@ def _place(place: Place) -> dict[str, Any]:
         "sequences": place.sequences,
         "weights_bytes": place.weights_bytes,
         "kv_cache_bytes": place.stored_bytes,
+        "draft_weights_bytes": place.draft.weights,
+        "draft_kv_cache_bytes": place.draft.stored,
         "total_bytes": place.total_bytes,
         "weights_read_bytes_per_step": place.weights_read_bytes,
         "kv_cache_read_bytes_per_step": place.cache_read_bytes,
@@ -229,7 +232,7 @@ def _memory(memory: MemoryPlan, weights_low_bytes: int | None) -> dict[str, Any]
 def _latency(times: Latency, batch: int) -> dict[str, Any]:
     return {
         "decode_step_floor_s": times.decode.seconds,
-        "decode_tokens_per_s_ceiling": batch * times.tokens_per_step / times.decode.seconds if times.decode.seconds else None,
+        "decode_tokens_per_s_ceiling": _ceiling(times, batch),
         "prefill_floor_s": times.prefill.seconds,
         "bound": times.decode.bound,
         "prefill_bound": times.prefill.bound,
@@ -240,6 +243,13 @@ def _latency(times: Latency, batch: int) -> dict[str, Any]:
             for line in times.ledger
         ],
     }
+
+
+def _ceiling(times: Latency, batch: int) -> float | None:
+    rate = times.tokens_per_s
+    if rate is None and times.decode.seconds:
+        rate = batch * times.tokens_per_step / times.decode.seconds
+    return None if rate is None or rate == float("inf") else rate
 
 
 def _basis(line: Line) -> str:

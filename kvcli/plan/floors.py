@@ -95,13 +95,15 @@ class Floor(NamedTuple):
 
 
 class Latency(NamedTuple):
-    """Floors of a decode step and of a prefill. A step can emit at most `tokens_per_step` tokens of each sequence."""
+    """Floors of a decode step and of a prefill. A step can emit at most `tokens_per_step` tokens of each sequence;
+    `tokens_per_s` is the ceiling where replicas differ in their number of sequences."""
 
     decode: Floor
     prefill: Floor
     arithmetic_intensity: float
     ridge: float | None
     tokens_per_step: int = 1
+    tokens_per_s: float | None = None
 
     @property
     def ledger(self) -> Ledger:
@@ -188,7 +190,7 @@ def latency(
     return Latency(
         decode=floor("decode", reads, step, device, units, chain.stages, at_work),
         prefill=floor("prefill", (prefill_read,), prompt, device, units, chain.stages, everyone),
-        arithmetic_intensity=step.amount / at_work / sum(line.amount for line in reads),
+        arithmetic_intensity=step.amount / at_work / max(1, sum(line.amount for line in reads)),
         ridge=peak / rate if peak else None,
         tokens_per_step=tokens,
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from kvcli.hardware.accelerators import Accelerator
 from kvcli.ledger import Basis, Formula, Ledger, Line, Unit
 from kvcli.model.spec import ModelSpec
-from kvcli.plan.floors import ONE, Chain, Latency, latency
+from kvcli.plan.floors import ONE, Chain, Latency, floor_terms, latency
 from kvcli.plan.gguf_names import RULE
 from kvcli.plan.plan import CachePlan, MemoryPlan
+from kvcli.plan.sharing.offload import on_device
 from kvcli.plan.sharing.shared import Shared
 from kvcli.plan.speculative import DraftPlan
 from kvcli.plan.weights import WeightBytes
@@ -72,22 +73,23 @@ def memory_on(
         return None
     stored = cache.stored_bytes if shared is None else shared.fullest.stored_bytes
     lines: tuple[Line, ...] = (weights_line(spec, weights, "weights", shared), cache_line(cache, "kv_cache", stored, shared))
-    if draft is not None and shared is None:  # else they are in the fullest device's
-        lines += draft_lines(draft)
+    if draft is not None:
+        lines += draft_lines(draft, shared)
     total = sum(int(line.amount) for line in lines)
     headroom = device.usable_bytes - total
     return MemoryPlan(Ledger(lines), total, device.usable_bytes, device.usable_basis, headroom, headroom >= 0)
 
 
-def draft_lines(draft: DraftPlan) -> tuple[Line, ...]:
-    """The ledger lines of what a drafter adds; none where tokens are looked up in the text."""
+def draft_lines(draft: DraftPlan, shared: Shared | None = None) -> tuple[Line, ...]:
+    """The ledger lines of what a drafter adds, of the fullest device; none where tokens are looked up in the text."""
     drafter = draft.speculation.drafter
     if drafter is None:
         return ()
+    weights, stored = (draft.weights_bytes, draft.stored_bytes) if shared is None else shared.fullest.draft[:2]
     terms = (("drafted_tokens", draft.speculation.drafted), ("parameters", drafter.parameters))
     return (
-        Line("draft_weights", draft.weights_bytes, Unit.BYTES, Formula("draft_weights", terms), source=drafter.name),
-        Line("draft_kv_cache", draft.stored_bytes, Unit.BYTES, Formula("draft_cache", terms), source=drafter.name),
+        Line("draft_weights", weights, Unit.BYTES, Formula("draft_weights", terms), source=drafter.name),
+        Line("draft_kv_cache", stored, Unit.BYTES, Formula("draft_cache", terms), source=drafter.name),
     )
 
 
@@ -109,11 +111,32 @@ def latency_on(
     amount = cache.read_bytes_per_step if shared is None else sum(each.cache_read_bytes for each in shared.chain) // chain.batches
     read = cache_line(cache, "kv_read", amount)
     reads = [weights_line(spec, weights, "weights_read", shared), read]
-    if draft is not None and shared is None and draft.read_bytes_per_draft:
+    if draft is not None and draft.read_bytes_per_draft:
         numbers = (("bytes", draft.read_bytes_per_draft),)
         reads.append(Line("draft_read", draft.read_bytes_per_draft, Unit.BYTES, Formula("draft_read", numbers)))
     tokens = 1 + (draft.speculation.drafted if draft else 0)
-    return latency(spec, workload, tuple(reads), device, weights.multiply_units, chain, tokens)
+    computed = spec if shared is None or shared.placement is None else on_device(spec, shared.placement)
+    times = latency(computed, workload, tuple(reads), device, weights.multiply_units, chain, tokens)
+    if shared is None or not workload.batch_size % shared.split.data:
+        return times
+    return times._replace(tokens_per_s=_uneven_rate(times, reads, workload, shared, device, weights.multiply_units, chain))
+
+
+def _uneven_rate(
+    times: Latency, reads: list[Line], workload: Workload, shared: Shared, device: Accelerator, units: tuple[str, ...], chain: Chain
+) -> float:
+    """Tokens a second of replicas that do not wait for each other: those with a sequence fewer have shorter steps."""
+    fewest, more = divmod(workload.batch_size, shared.split.data)
+    rate = more * (fewest + 1) / times.decode.seconds if times.decode.seconds else float("inf")
+    if not fewest:
+        return rate * times.tokens_per_step
+    idle = shared.idle_chain
+    weights_read = sum(each.weights_read_bytes for each in idle)
+    cache_read = sum(each.cache_read_bytes for each in idle) // chain.batches
+    # only bytes: a floor of their step that may be low makes the rate's ceiling high, which it may be
+    memory_s, _ = floor_terms(weights_read + cache_read, 0, device, units, chain.stages)
+    rate += (shared.split.data - more) * fewest / memory_s if memory_s else float("inf")
+    return rate * times.tokens_per_step
 
 
 def _chain(workload: Workload, shared: Shared) -> Chain:

@@ -115,7 +115,7 @@ def build(request: PlanRequest) -> Plan:
     cache = _cache(request, kv, stored, shared)
     draft = _draft(request, kv, shared or stored)
     if shared is not None and draft is not None:
-        shared = shared.with_drafter(draft.per_place)
+        shared = shared.with_drafter(draft.per_place, draft.host_bytes)
     weights = weights._replace(multiply_units=(*weights.multiply_units, *_cache_units(spec, cache.kv)))
     notices = [*spec.notices, *weights.notices, *kv_notices, *cache.notices, *(draft.notices if draft else ())]
     longest = max(workload.context_tokens, workload.prefill_tokens)
@@ -216,7 +216,7 @@ def _cache(request: PlanRequest, kv: KvTypes, stored: Stored, shared: Shared | N
         block_tokens=stored.block_tokens,
         notices=stored.notices,
         # states are read and written whole by every step
-        read_bytes_per_step=batch * read_bytes(spec.groups, n, kv) + state,
+        read_bytes_per_step=max(0, batch * read_bytes(spec.groups, n, kv) + state - stored.narrower_bytes),
         written_bytes_per_step=batch * written_bytes(spec.groups, kv) + sum(r.state_bytes for r in rows if r.kind != "cross_attention"),
     )
 

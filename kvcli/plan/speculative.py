@@ -14,6 +14,7 @@ from kvcli.dtypes import KvTypes
 from kvcli.errors import BadInput, Notice, NotModelled
 from kvcli.model.layers import LayerGroup, read_bytes
 from kvcli.model.spec import ModelSpec, TensorFile
+from kvcli.plan.sharing.rules import ceil_div
 from kvcli.plan.storage.policy import Stored
 from kvcli.plan.weights import WeightBytes, weight_bytes
 from kvcli.units import format_bytes
@@ -57,6 +58,9 @@ def prediction_model(spec: ModelSpec, blocks: int | None) -> ModelSpec:
     where the model has none, or fewer.
     """
     mtp = spec.mtp
+    if mtp is None and spec.mtp_named:
+        text = f"the file of {spec.name} names prediction blocks, which kvcli does not know of {spec.model_type}"
+        raise NotModelled(text, hint="name a draft model, as in --speculative 4:llama3.2-1b", code="no_prediction_blocks")
     if mtp is None:
         raise BadInput(
             f"{spec.name} has no prediction blocks that kvcli knows",
@@ -64,7 +68,7 @@ def prediction_model(spec: ModelSpec, blocks: int | None) -> ModelSpec:
             code="no_prediction_blocks",
         )
     used = mtp.blocks if blocks is None else blocks
-    if used > mtp.blocks:
+    if not 0 < used <= mtp.blocks:
         has = f"{mtp.blocks} prediction block{'s' if mtp.blocks > 1 else ''}"
         raise BadInput(f"{spec.name} has {has}, not {used}", hint=f"--speculative N:{mtp.blocks}", code="no_prediction_blocks")
     records, parameters = mtp.layer
@@ -106,7 +110,8 @@ class DraftPlan(NamedTuple):
     """What a drafter adds. Bytes of the cache are all sequences' and over all devices, copies included.
 
     `read_bytes_per_draft` are what one token drafted for each sequence reads, weights and cache; drafting one after another reads
-    so much for each, drafting all at once no less than for one.
+    so much for each, drafting all at once no less than for one. `host_bytes` of the weights are tables in the host's memory,
+    `copies_bytes` what more than one device holds.
     """
 
     speculation: Speculation
@@ -116,6 +121,8 @@ class DraftPlan(NamedTuple):
     weights_bytes: int = 0
     read_bytes_per_draft: int = 0
     per_place: tuple[PlaceBytes, ...] = ()
+    host_bytes: int = 0
+    copies_bytes: int = 0
     notices: tuple[Notice, ...] = ()
 
     @property
@@ -126,10 +133,14 @@ class DraftPlan(NamedTuple):
 class PlaceBytes(NamedTuple):
     """What the drafter adds to one device of the last stage: weights and cache, and what of them one draft reads."""
 
-    weights: int
-    stored: int
-    weights_read: int
-    cache_read: int
+    weights: int = 0
+    stored: int = 0
+    weights_read: int = 0
+    cache_read: int = 0
+
+    @property
+    def read(self) -> int:
+        return self.weights_read + self.cache_read
 
 
 def with_drafter(request: PlanRequest, kv: KvTypes, main: Stored | Shared, head_bytes: int) -> DraftPlan:
@@ -148,6 +159,7 @@ def with_drafter(request: PlanRequest, kv: KvTypes, main: Stored | Shared, head_
     own_kv = kv if own_blocks or request.kv is not None else request.engine.auto_kv(drafter)
     plan = DraftPlan(speculation, weights, own_kv, notices=_notices(drafter, weights, speculation))
     _check_pool(request, drafter)
+    _check_words(request, drafter)
     head = head_bytes if own_blocks and not drafter.head else 0
     if isinstance(main, Stored):
         return _on_one(request, plan, drafter, weights, own_kv, main, head)
@@ -162,6 +174,15 @@ def _check_pool(request: PlanRequest, drafter: ModelSpec) -> None:
             f"kvcli has no rule how {request.engine.name} lays out {drafter.name} beside the several kinds of layers of {request.spec.name}"
         )
         raise NotModelled(text, hint="use --engine ideal", code="no_storage_rule")
+
+
+def _check_words(request: PlanRequest, drafter: ModelSpec) -> None:
+    """vLLM refuses a draft model with another number of words (`verify_equal_vocab_size_if_draft_model`)."""
+    words, own = drafter.vocab_size, request.spec.vocab_size
+    if request.engine.sharing.one_pool and words != own:
+        has = f"{drafter.name} has {words:,} where {request.spec.name} has {own:,}"
+        text = f"{request.engine.name} drafts with a model of as many words, and {has}"
+        raise BadInput(text, hint="name a model of the same family", code="bad_drafter")
 
 
 def _on_one(
@@ -187,7 +208,10 @@ def _on_many(
     split = request.split
     routed = any(group.parameters.num_experts for group in drafter.groups)
     own = split._replace(pipeline=1, experts=split.experts if routed else 1)
-    found = share(drafter, request.workload, kv, weights, request.engine, own, None).on_devices
+    everywhere = share(drafter, request.workload, kv, weights, request.engine, own, None)
+    found = everywhere.on_devices
+    on_host = everywhere.host.weights_bytes if everywhere.host else 0
+    table = _table(request, drafter, weights)
     stored = [each.stored_bytes for each in found]
     if request.engine.sharing.one_pool and plan.speculation.own_blocks and split.pipeline == 1:
         both = joined(request.spec, drafter)
@@ -195,15 +219,29 @@ def _on_many(
         pool = share_cache(both, request.workload, kv, request.engine, ranks, split.attention_ranks).ranks
         stored = [one.stored_bytes - alone.stored_bytes for one, alone in zip(pool, main.on_devices, strict=True)]
     places = tuple(
-        PlaceBytes(each.weights_bytes, size, each.weights_read_bytes + -(-head // split.tensor), each.cache_read_bytes)
+        PlaceBytes(each.weights_bytes + table, size, each.weights_read_bytes + ceil_div(head, split.tensor), each.cache_read_bytes)
         for each, size in zip(found, stored, strict=True)
     )
+    copies = sum(size for _, size in (*everywhere.weight_copies, *everywhere.cache_copies))
     return plan._replace(
-        weights_bytes=sum(each.devices * each.weights_bytes for each in found),
+        weights_bytes=sum(each.devices * (each.weights_bytes + table) for each in found) + on_host,
         stored_bytes=sum(each.devices * size for each, size in zip(found, stored, strict=True)),
-        read_bytes_per_draft=max(place.weights_read + place.cache_read for place in places),
+        read_bytes_per_draft=max(place.read for place in places),
         per_place=places,
+        host_bytes=on_host,
+        copies_bytes=copies + sum(each.devices for each in found) * table,
     )
+
+
+def _table(request: PlanRequest, drafter: ModelSpec, weights: WeightBytes) -> int:
+    """vLLM's blocks share the model's input table on one stage alone; on the last of several each rank loads its rows again."""
+    split, spec = request.split, request.spec
+    own = request.speculation is not None and request.speculation.own_blocks
+    if not (own and request.engine.sharing.one_pool and split.pipeline > 1) or drafter.embedding:
+        return 0
+    multiple = request.engine.sharing.vocab_multiple
+    rows = ceil_div(ceil_div(spec.vocab_size, multiple) * multiple, split.tensor)
+    return ceil_div(spec.dtype.bytes_for(spec.embedding) * rows, spec.vocab_size)
 
 
 def joined(spec: ModelSpec, drafter: ModelSpec) -> ModelSpec:

@@ -88,8 +88,8 @@ def lines(plan: Plan) -> list[tuple[str, str, str, str]]:
         cache_line(plan.cache, "kv_cache", plan.shared.fullest.stored_bytes if plan.shared else plan.cache.stored_bytes, plan.shared),
         weights_line(plan.spec, plan.weights, "weights", plan.shared),
     ]
-    if plan.draft and plan.shared is None:
-        ledger += draft_lines(plan.draft)
+    if plan.draft:
+        ledger += draft_lines(plan.draft, plan.shared)
     if plan.latency:
         ledger += plan.latency.ledger.lines
     else:

@@ -87,6 +87,8 @@ def _yes_no(value: bool) -> str:
 
 def _rate(times: Latency, batch: int) -> str:
     seconds = times.decode.seconds
+    if times.tokens_per_s is not None:
+        return four_digits(times.tokens_per_s)
     return four_digits(batch * times.tokens_per_step / seconds) if seconds else "unbounded"
 
 
@@ -208,6 +210,8 @@ def shared_rows(shared: Shared) -> list[tuple[str, int]]:
         what += f", {each.layers} layers" if shared.offload and shared.split.pipeline == 1 else ""
         what += f", {each.sequences} sequences" if len({other.sequences for other in shared.on_devices}) > 1 else ""
         rows += [(what, each.total_bytes), ("  weights", each.weights_bytes), ("  stored cache", each.stored_bytes)]
+        if each.draft.weights:
+            rows += [("  weights of the drafter", each.draft.weights), ("  its cache", each.draft.stored)]
     host = shared.host
     if host is not None:
         rows += [(f"the host, {host.layers} layers and tables", host.total_bytes), ("  weights", host.weights_bytes)]

@@ -163,10 +163,12 @@ def test_devices_of_the_last_stage_keep_the_drafter():
     alone = build(PlanRequest(resolve("llama3.1-70b"), Workload(32768), policy("ideal"), split=Split(tensor=8, pipeline=2)))
     (first, last), (first_alone, last_alone) = plan.shared.on_devices, alone.shared.on_devices
     assert first == first_alone
-    assert last.stored_bytes - last_alone.stored_bytes == 16 * 2 * 64 * 2 * 32768
+    assert last._replace(draft=last_alone.draft) == last_alone
+    assert last.draft.stored == 16 * 2 * 64 * 2 * 32768
     assert plan.draft.stored_bytes == 8 * 16 * 2 * 64 * 2 * 32768
     drafter = build(PlanRequest(resolve("llama3.2-1b"), Workload(32768), policy("ideal"), split=Split(tensor=8)))
-    assert last.weights_bytes - last_alone.weights_bytes == drafter.resident_bytes_per_device
+    assert last.draft.weights == drafter.resident_bytes_per_device
+    assert last.total_bytes - last_alone.total_bytes == last.draft.weights + last.draft.stored
     assert plan.total_bytes - alone.total_bytes == plan.draft.total_bytes
 
 

@@ -7,10 +7,15 @@ from collections.abc import Callable
 from kvcli.errors import BadInput, NotModelled
 from kvcli.model.cache_records import Attention, CacheRecord
 from kvcli.model.latent_records import Latent
+from kvcli.model.layers import LayerGroup
+from kvcli.model.linears import layer_linears
+from kvcli.model.scheme import Scheme
 from kvcli.model.spec import ModelSpec
 from kvcli.model.state_records import Cross
+from kvcli.model.tensor_uses import layer_use
 from kvcli.plan.sharing.rules import SharingRule
 from kvcli.plan.sharing.split import Split
+from kvcli.plan.weights import WeightBytes
 
 #: More than any machine that serves one model.
 MOST_DEVICES = 4096
@@ -39,7 +44,9 @@ def read_split(devices: int | None, tp: int | None, pp: int | None, ep: int | No
         raise BadInput(text, hint=_nearest(attention, divides, "--dp-attention"), code="split_contradicts")
     if not _experts_fit(experts, tensor, data):
         text = f"--ep {experts} neither divides --tp {tensor} nor is a multiple of it that divides its {tensor * data} ranks"
-        raise BadInput(text, hint=_nearest(experts, lambda count: _experts_fit(count, tensor, data), "--ep"), code="split_contradicts")
+        nearest = _nearest(experts, lambda count: _experts_fit(count, tensor, data), "--ep")
+        hint = f"--tp {experts} --ep {experts}" if tp is None else nearest
+        raise BadInput(text, hint=hint, code="split_contradicts")
     return Split(tensor, pipeline, data, experts, attention, context)
 
 
@@ -55,9 +62,9 @@ def _nearest(asked: int, fits: Callable[[int], bool], option: str) -> str:
     return f"the nearest that does: {option} " + " or ".join(found) if found else ""
 
 
-def check_split(spec: ModelSpec, split: Split, rule: SharingRule, engine: str) -> None:
+def check_split(spec: ModelSpec, split: Split, rule: SharingRule, engine: str, weights: WeightBytes | None = None) -> None:
     """Raises BadInput for a split that does not divide the model, naming the nearest that does, and NotModelled for one that the
-    engine has no rule for.
+    engine has no rule for. `weights` are those that are divided.
     """
     if split.alone:
         return
@@ -74,41 +81,54 @@ def check_split(spec: ModelSpec, split: Split, rule: SharingRule, engine: str) -
         text = f"kvcli has no rule how {engine} lays out layers of several kinds over pipeline stages"
         raise NotModelled(text, hint="use --tp, or --engine ideal", code="no_sharing_rule")
     if split.experts > 1:
-        _check_experts(spec, split)
-    _check_tensor(spec, split, rule, engine)
+        _check_experts(spec, split, rule, engine)
+    _check_tensor(spec, split, rule, engine, weights)
     if split.context > 1:
         _check_context(spec, split, engine)
+
+
+_OTHER_WAYS = {
+    ("--dp-attention", "vllm"): "vllm's way is --tp 1 --devices N --ep N",
+    ("--tp", "llama.cpp"): "--pp N is its layer split",
+}
 
 
 def _check_rule(split: Split, rule: SharingRule, engine: str) -> None:
     wanted = (
         ("--tp", split.tensor > 1, rule.tensor),
         ("--pp", split.pipeline > 1, rule.stages is not None),
-        ("--ep", split.experts > 1, rule.experts),
+        ("--ep", split.experts > 1, bool(rule.experts)),
         ("--dp-attention", split.attention_data > 1, rule.data_attention),
         ("--dcp", split.context > 1, rule.context),
     )
     for option, asked, known in wanted:
         if asked and not known:
             text = f"kvcli has no rule how {engine} shares a model by {option}"
-            hint = "vllm's way is --tp 1 --devices N --ep N" if option == "--dp-attention" and engine == "vllm" else "use --engine ideal"
-            raise NotModelled(text, hint=hint, code="no_sharing_rule")
+            raise NotModelled(text, hint=_OTHER_WAYS.get((option, engine), "use --engine ideal"), code="no_sharing_rule")
+    if split.data > 1 and not rule.replicas:
+        text = f"{engine} runs one copy of a model, not {split.data}"
+        raise BadInput(text, hint="leave --devices out, or plan one copy", code="split_contradicts")
 
 
 def _kinds(spec: ModelSpec) -> set[tuple[str, int | None]]:
     return {(record.kind, record.window_tokens) for group in spec.groups for record in group.records}
 
 
-def _check_experts(spec: ModelSpec, split: Split) -> None:
+def _check_experts(spec: ModelSpec, split: Split, rule: SharingRule, engine: str) -> None:
     counts = {group.parameters.num_experts for group in spec.groups if group.parameters.num_experts}
     if not counts:
         raise BadInput(f"--ep {split.experts}: {spec.name} has no routed experts", hint="leave --ep out", code="split_does_not_divide")
+    wrong = {"all": split.experts != split.tensor * split.data, "inside": split.experts > split.tensor}.get(rule.experts, False)
+    if wrong:
+        right = split.tensor * split.data if rule.experts == "all" else split.tensor
+        text = f"{engine} spreads experts over {'all' if rule.experts == 'all' else 'at most the'} {right} ranks, not over {split.experts}"
+        raise BadInput(text, hint=f"--ep {right}" if right > 1 else "leave --ep out", code="split_contradicts")
     if split.experts > min(counts):
         text = f"--ep {split.experts} is more than the {min(counts)} experts of {spec.name}"
         raise BadInput(text, hint=f"--ep {min(counts)}", code="split_does_not_divide")
 
 
-def _check_tensor(spec: ModelSpec, split: Split, rule: SharingRule, engine: str) -> None:
+def _check_tensor(spec: ModelSpec, split: Split, rule: SharingRule, engine: str, weights: WeightBytes | None) -> None:
     """Heads, columns of MLPs, and the rows of padded tables must divide."""
     for group in spec.groups:
         for record in group.records:
@@ -116,8 +136,14 @@ def _check_tensor(spec: ModelSpec, split: Split, rule: SharingRule, engine: str)
                 text = f"kvcli does not know how devices share the {record.kind} state of {spec.model_type}"
                 raise NotModelled(text, hint="plan it on one device", code="no_sharing_rule")
 
+    scheme = spec.quantization.scheme if weights is not None and weights.quantized is not None and spec.quantization else None
+
     def why_not(tensor: int) -> str:
-        return _undivided(spec, rule, split, tensor)
+        # data-parallel attention over all ranks stays so
+        groups = tensor if split.attention_data == split.tensor else split.attention_data
+        experts = tensor * split.data if rule.experts == "all" and split.experts > 1 else split.experts
+        tried = split._replace(tensor=tensor, attention_data=groups, experts=experts)
+        return _undivided(spec, rule, tried) or (_cut_block(spec, tried, scheme) if scheme is not None and rule.whole_blocks else "")
 
     if reason := why_not(split.tensor):
         text = f"--tp {split.tensor} does not divide {reason} of {spec.name}"
@@ -125,20 +151,45 @@ def _check_tensor(spec: ModelSpec, split: Split, rule: SharingRule, engine: str)
         raise BadInput(text, hint=_nearest(split.tensor, lambda count: not why_not(count), "--tp"), code="split_does_not_divide")
 
 
-def _undivided(spec: ModelSpec, rule: SharingRule, split: Split, tensor: int) -> str:
-    """What so many tensor ranks cannot share evenly, empty where they can."""
+def _undivided(spec: ModelSpec, rule: SharingRule, split: Split) -> str:
+    """What its tensor ranks cannot share evenly, empty where they can."""
+    tensor = split.tensor
     if tensor % split.attention_data:
         return f"the {split.attention_data} groups of ranks"
-    ranks, columns = tensor // split.attention_data, max(1, tensor // split.experts)
     for group in spec.groups:
         for record in group.records:
-            if not record.divides(ranks):
+            if not record.divides(split.attention_ranks):
                 return _heads(record)
-        for matrices, by, what in ((group.parameters.mlp, tensor, "an MLP"), (group.parameters.expert, columns, "an expert")):
-            if matrices // spec.hidden_size % by:
-                return f"the columns of {what}"
+        for width, by, what in _widths(spec, group, split):
+            if width % by:
+                return f"the {width:,} columns of {what}"
     padded = -(-spec.vocab_size // rule.vocab_multiple) * rule.vocab_multiple
     return f"the {spec.vocab_size:,} words" if rule.vocab_multiple > 1 and padded % tensor else ""
+
+
+def _widths(spec: ModelSpec, group: LayerGroup, split: Split) -> list[tuple[int, int, str]]:
+    """(columns, ranks that share them, what they are of); of families whose matrices are not known the sum of all matrices'."""
+    linears = layer_linears(spec.model_type, spec.hidden_size, group)
+    if linears is None:
+        p = group.parameters
+        whole = [(p.mlp, split.tensor, "MLPs"), (p.expert, split.expert_ranks, "experts")]
+        return [(count // spec.hidden_size, by, what) for count, by, what in whole if count]
+    gates = [linear for linear in linears if linear.module.endswith(("gate_proj", "w1"))]
+    return [(each.rows, split.expert_ranks if each.expert else split.tensor, "an expert" if each.expert else "an MLP") for each in gates]
+
+
+def _cut_block(spec: ModelSpec, split: Split, scheme: Scheme) -> str:
+    """The first matrix of which a rank's share would cut a block of the file's quantisation, empty where there is none."""
+    for group in spec.groups:
+        kv_heads = max((r.num_key_value_heads for r in group.records if isinstance(r, Attention)), default=1)
+        shares = {"mlp": split.tensor, "heads": split.attention_ranks, "key_value": min(kv_heads, split.attention_ranks)}
+        for linear in layer_linears(spec.model_type, spec.hidden_size, group) or ():
+            by = split.expert_ranks if linear.expert else shares.get(layer_use(f"{linear.module}.weight"), 1)
+            inward = linear.module.endswith(("o_proj", "down_proj", "w2"))
+            size, block = (linear.columns, scheme.block_columns) if inward else (linear.rows, scheme.block_rows)
+            if block and size // by % block and size % block == 0:
+                return f"the blocks of {block} of {linear.module.rpartition('.')[2]} ({size:,} / {by} = {size // by:,} a rank)"
+    return ""
 
 
 def _heads(record: CacheRecord) -> str:

@@ -117,7 +117,7 @@ def _of_mix(spec: ModelSpec, tensors: tuple[MixedTensor, ...]) -> WeightParts:
         else:
             use = "experts" if tensor.num_experts else _CLASSES.get(name) or layer_use(name)
             layers[tensor.layer][use] += tensor.resident_bytes
-    return WeightParts(layers_by_use(layers, (spec.groups[number] for number in spec.order)), **around)
+    return WeightParts(layers_by_use(layers, (spec.groups[number] for number in spec.order), spec.hidden_size), **around)
 
 
 def _experts_change(spec: ModelSpec, scheme: Scheme, number: int) -> ByUse:

@@ -19,6 +19,7 @@ from kvcli.plan.storage.policy import StoragePolicy, Stored
 from kvcli.plan.workload import Workload
 
 COPIES = "copies on other devices"
+EVEN = "tokens that context ranks lack"
 
 
 class Rank(NamedTuple):
@@ -101,6 +102,7 @@ def share_cache(
     spec: ModelSpec, workload: Workload, kv: KvTypes, engine: StoragePolicy, ranks: tuple[Rank, ...], tensor_ranks: int
 ) -> SharedCache:
     """Asks the engine about each rank. Raises what its rule raises."""
+    most_tokens = max(rank.tokens for rank in ranks)
     records = [record for group in spec.groups for record in group.records]
     first = _first_records(spec)
     total, causes = [0] * len(records), Counter[str]()
@@ -111,9 +113,10 @@ def share_cache(
     found = []
     for rank in ranks:
         rows, read = [0] * len(records), 0
-        if rank.sequences and rank.tokens and rank.layers:
+        kept = most_tokens if engine.sharing.even_tokens else rank.tokens
+        if rank.sequences and kept and rank.layers:
             own, numbers = rank_spec(spec, rank.layers, tensor_ranks)
-            work = workload._replace(context_tokens=rank.tokens, batch_size=rank.sequences)
+            work = workload._replace(context_tokens=kept, batch_size=rank.sequences)
             stored = engine.store(own, work, kv)
             sizes = iter(stored.rows)
             for group, number in zip(own.groups, numbers, strict=True):
@@ -123,8 +126,11 @@ def share_cache(
                     total[index] += rank.devices * rows[index]
                     layers = rank.sequences * group.count
                     state = record.state_bytes(spec.dtype, workload.encoder_tokens)
-                    held[index] += rank.devices * layers * (record.needed_bytes(rank.tokens, kv) + state)
+                    needed = record.needed_bytes(rank.tokens, kv)
+                    held[index] += rank.devices * layers * (needed + state)
+                    causes[EVEN] += rank.devices * layers * (record.needed_bytes(kept, kv) - needed)
                     read += layers * (record.read_bytes(rank.tokens, kv) + state)
+            read = max(0, read - stored.narrower_bytes)
             for cause, size in stored.causes:
                 causes[cause] += rank.devices * size
             notices += stored.notices

@@ -10,7 +10,7 @@ from kvcli.errors import BadInput, NotModelled
 from kvcli.model.spec import ModelSpec
 from kvcli.model.weight_parts import WeightParts
 from kvcli.plan.sharing.checks import check_split
-from kvcli.plan.sharing.offload import Offload, Placement, host_weights, place, without_host_experts
+from kvcli.plan.sharing.offload import Offload, Placement, host_weights, output_device, place, split_points, without_host_experts
 from kvcli.plan.sharing.parts import read_parts, resident_parts
 from kvcli.plan.sharing.ranks import Rank, SharedCache, make_ranks, share_cache, stage_layers
 from kvcli.plan.sharing.split import Split
@@ -22,7 +22,7 @@ from kvcli.plan.workload import Workload
 
 
 class Place(NamedTuple):
-    """What each of `devices` equal devices holds, and reads in a step; or the host's memory. Bytes."""
+    """What each of `devices` equal devices holds, and reads in a step; or the host's memory. Bytes; a drafter's are apart."""
 
     devices: int
     stage: int
@@ -33,18 +33,16 @@ class Place(NamedTuple):
     weights_read_bytes: int
     cache_read_bytes: int
     host: bool = False
+    draft: PlaceBytes = PlaceBytes()
 
     @property
     def total_bytes(self) -> int:
-        return self.weights_bytes + self.stored_bytes
+        """With what a drafter adds."""
+        return self.weights_bytes + self.stored_bytes + self.draft.weights + self.draft.stored
 
-    def with_drafter(self, added: PlaceBytes) -> Place:
-        return self._replace(
-            weights_bytes=self.weights_bytes + added.weights,
-            stored_bytes=self.stored_bytes + added.stored,
-            weights_read_bytes=self.weights_read_bytes + added.weights_read,
-            cache_read_bytes=self.cache_read_bytes + added.cache_read,
-        )
+    @property
+    def read_bytes(self) -> int:
+        return self.weights_read_bytes + self.cache_read_bytes + self.draft.read
 
 
 class Shared(NamedTuple):
@@ -55,12 +53,22 @@ class Shared(NamedTuple):
     places: tuple[Place, ...]
     cache: SharedCache
     weight_copies: tuple[tuple[str, int], ...]
+    placement: Placement | None = None
 
-    def with_drafter(self, drafter: tuple[PlaceBytes, ...]) -> Shared:
-        """The same with what a drafter adds to the devices of the last stage, in their order."""
+    def with_drafter(self, drafter: tuple[PlaceBytes, ...], on_host: int) -> Shared:
+        """The same with what a drafter adds to the devices of the last stage, in their order, and `on_host` bytes of its tables."""
+        if not drafter:
+            return self
         last = max(each.stage for each in self.on_devices)
         added = iter(drafter)
-        places = (each.with_drafter(next(added)) if each.stage == last and not each.host else each for each in self.places)
+        places = (
+            each._replace(draft=PlaceBytes(weights=on_host))
+            if each.host
+            else each._replace(draft=next(added))
+            if each.stage == last
+            else each
+            for each in self.places
+        )
         return self._replace(places=tuple(places))
 
     @property
@@ -83,11 +91,17 @@ class Shared(NamedTuple):
     @property
     def chain(self) -> tuple[Place, ...]:
         """Of each stage the device that reads most in a step: a token passes them one after another."""
-        stages = sorted({each.stage for each in self.on_devices})
-        return tuple(
-            max((p for p in self.on_devices if p.stage == stage), key=lambda p: p.weights_read_bytes + p.cache_read_bytes)
-            for stage in stages
-        )
+        return self._chain(self.on_devices)
+
+    @property
+    def idle_chain(self) -> tuple[Place, ...]:
+        """The same of the devices with fewest sequences, where replicas have different numbers of them."""
+        fewest = min(each.sequences for each in self.on_devices)
+        return self._chain(tuple(each for each in self.on_devices if each.sequences == fewest))
+
+    def _chain(self, places: tuple[Place, ...]) -> tuple[Place, ...]:
+        stages = sorted({each.stage for each in places})
+        return tuple(max((p for p in places if p.stage == stage), key=lambda p: p.read_bytes) for stage in stages)
 
 
 def share(
@@ -95,7 +109,7 @@ def share(
 ) -> Shared:
     """Raises BadInput for a split or offload that the model cannot have, NotModelled where the engine has no rule for it."""
     rule = engine.sharing
-    check_split(spec, split, rule, engine.name)
+    check_split(spec, split, rule, engine.name, weights)
     if offload is not None and not rule.tables_on_host:
         text = f"--ngl and --n-cpu-moe are llama.cpp's ways to keep a part on the host, which {engine.name} does not have"
         raise BadInput(text, hint="use --engine llama.cpp", code="unknown_engine_option")
@@ -103,7 +117,7 @@ def share(
         text = f"kvcli does not know where {engine.name} puts the encoder of {spec.name}"
         raise NotModelled(text, hint="plan it without --ngl and --n-cpu-moe", code="no_sharing_rule")
     resident, read = resident_parts(spec, weights), read_parts(spec, weights)
-    placement = place(spec, offload or Offload(), engine.version) if rule.tables_on_host else None
+    placement = place(spec, offload or Offload(), rule.output_last) if rule.tables_on_host else None
     ranks = _ranks(spec, workload, split, engine, placement)
     cache = share_cache(spec, workload, kv, engine, ranks, split.attention_ranks)
     places = _places(spec, split, engine, placement, resident, read, cache)
@@ -112,7 +126,7 @@ def share(
         for name, size in parts.items():
             totals[name] += each.devices * size
     copies = weight_copies(resident, split, totals) if placement is None else _host_copies(resident, places)
-    return Shared(split, offload, tuple(each for each, _ in places), cache, copies)
+    return Shared(split, offload, tuple(each for each, _ in places), cache, copies, placement)
 
 
 def _ranks(spec: ModelSpec, workload: Workload, split: Split, engine: StoragePolicy, placement: Placement | None) -> tuple[Rank, ...]:
@@ -121,7 +135,7 @@ def _ranks(spec: ModelSpec, workload: Workload, split: Split, engine: StoragePol
         counts = stages(layers, split.pipeline) if stages and split.pipeline > 1 else (layers,)
         return make_ranks(split, stage_layers(layers, counts), workload)
     inside = layers - placement.first
-    counts = stages(inside, split.pipeline) if stages and split.pipeline > 1 else (inside,)
+    counts = split_points(inside, placement, split.pipeline)
     cut = tuple(range(placement.first + each.start, placement.first + each.stop) for each in stage_layers(inside, counts))
     host = Rank(1, -1, range(placement.first), workload.batch_size, workload.context_tokens, host=True)
     return (*make_ranks(split, cut, workload), host)
@@ -149,7 +163,7 @@ def _places(
             parts = Counter({"host": host_weights(resident, placement)})
             reads = host_weights(read._replace(table=0) if placement.output else read, placement)
         else:
-            last = rank.stage == split.pipeline - 1 and (placement is None or placement.output)
+            last = rank.stage == (split.pipeline - 1 if placement is None else output_device(placement, spec, split.pipeline))
             parts = held.of(rank.layers, rank.stage == 0, last)
             reads = touched.of(rank.layers, rank.stage == 0, last).total()
         place_ = Place(
@@ -170,4 +184,4 @@ def _places(
 def _host_copies(resident: WeightParts, places: list[tuple[Place, Counter[str]]]) -> tuple[tuple[str, int], ...]:
     """A tied table is looked up on the host and multiplied with on the device."""
     extra = sum(each.devices * each.weights_bytes for each, _ in places) - resident.total
-    return (("tied table on the host and as the output on the device", extra),) if extra else ()
+    return (("tied table, on the host and as the output", extra),) if extra else ()

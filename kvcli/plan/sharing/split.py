@@ -35,7 +35,8 @@ class Split(NamedTuple):
 
     @property
     def alone(self) -> bool:
-        return self.devices == 1
+        """Whether nothing at all is shared."""
+        return self == (1,) * len(self)
 
 
 ALONE = Split()

@@ -9,7 +9,7 @@ from kvcli.model.layers import LayerGroup
 from kvcli.model.spec import ModelSpec
 from kvcli.model.state_records import Recurrent
 from kvcli.model.weight_parts import ByUse, WeightParts
-from kvcli.plan.sharing.rules import SharingRule
+from kvcli.plan.sharing.rules import SharingRule, ceil_div
 from kvcli.plan.sharing.split import Split
 
 #: how copies of each part are called
@@ -26,10 +26,6 @@ COPIES = {
     "lookups": "position tables",
     "rest": "last norms",
 }
-
-
-def ceil_div(amount: int, by: int) -> int:
-    return -(-amount // by)
 
 
 class Shares:
@@ -76,25 +72,25 @@ class Shares:
     def _around(self, first: bool, last: bool) -> Counter[str]:
         parts, split, tied = self.parts, self.split, self.spec.tied
         found: Counter[str] = Counter()
-        # SGLang's groups with sequences of their own each keep all words
-        table = parts.table if split.attention_data > 1 else self._rows(parts.table)
+        # SGLang divides the input table as it divides heads: each group of ranks with sequences of its own has all words
+        table = self._rows(parts.table, split.attention_ranks if self.rule.words_by_attention else split.tensor)
         if first and not self.rule.tables_on_host:
             found["table"] += 0 if self.read and not tied else table
-            found["word_tables"] += self._rows(parts.word_tables)
+            found["word_tables"] += self._rows(parts.word_tables, split.tensor)
             found["lookups"] += parts.lookups
         if last:
             # the last stage multiplies with a tied table, which the first one looks up
             elsewhere = tied and (not first or self.rule.tables_on_host)
-            found["head"] += self._rows(parts.head) + (self._rows(parts.table) if elsewhere else 0)
+            found["head"] += self._rows(parts.head, split.tensor) + (self._rows(parts.table, split.tensor) if elsewhere else 0)
             found["rest"] += parts.rest
         if self.read and tied and first and not last:
             found["table"] = 0
         return found
 
-    def _rows(self, table: int) -> int:
-        """Rows of words, padded to what the engine pads to, and dealt among the tensor ranks."""
+    def _rows(self, table: int, ranks: int) -> int:
+        """Rows of words, padded to what the engine pads to, and dealt among the ranks."""
         words, multiple = self.spec.vocab_size, self.rule.vocab_multiple
-        rows = ceil_div(ceil_div(words, multiple) * multiple, self.split.tensor)
+        rows = ceil_div(ceil_div(words, multiple) * multiple, ranks)
         return ceil_div(table * rows, words)
 
 

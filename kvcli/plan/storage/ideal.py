@@ -16,7 +16,7 @@ class Ideal(NamedTuple):
     version: str = ""
     obeys_file: bool = True
     #: whole words of the tables to each, the last stage one layer fewer
-    sharing: SharingRule = SharingRule(True, more_in_middle, experts=True, data_attention=True, context=True)
+    sharing: SharingRule = SharingRule(True, more_in_middle, experts="any", data_attention=True, context=True)
 
     def auto_kv(self, spec: ModelSpec) -> KvTypes:
         return model_kv(spec)

@@ -45,7 +45,9 @@ LOGICAL_BATCH = 2048
 #: builds whose rule this is; the older one knew neither window caches nor latent rows without values
 VERSIONS = ("2026-11", "2025-05")
 
-SHARING = SharingRule(stages=by_equal_memory, tables_on_host=True)
+SHARING = SharingRule(stages=by_equal_memory, replicas=False, tables_on_host=True)
+#: of the older builds
+OLDER_SHARING = SHARING._replace(output_last=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +65,11 @@ class LlamaCpp:
     name: str = "llama.cpp"
     version: str = VERSIONS[0]
     obeys_file: bool = False
-    sharing: SharingRule = SHARING
     types: tuple[str, ...] = tuple(TYPES)
+
+    @property
+    def sharing(self) -> SharingRule:
+        return SHARING if self.version == VERSIONS[0] else OLDER_SHARING
 
     def auto_kv(self, spec: ModelSpec) -> KvTypes:
         """f16 whatever the model's dtype."""

@@ -26,7 +26,7 @@ ONE_SLOT = frozenset(
     ]
 )
 
-SHARING = SharingRule(tables_on_host=True)
+SHARING = SharingRule(replicas=False, tables_on_host=True)
 
 
 @dataclass(frozen=True, slots=True)

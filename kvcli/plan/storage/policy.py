@@ -32,6 +32,11 @@ class Stored(NamedTuple):
     def total_bytes(self) -> int:
         return sum(self.rows)
 
+    @property
+    def narrower_bytes(self) -> int:
+        """What is kept in fewer bits than are needed, which no step can read."""
+        return -sum(size for _, size in self.causes if size < 0)
+
 
 class StoragePolicy(Protocol):
     """How an engine stores what a model must remember."""

@@ -37,7 +37,7 @@ STATE_MODELS = (
     *("qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5_text"),
 )
 
-SHARING = SharingRule(True, more_in_last, experts=True, data_attention=True)
+SHARING = SharingRule(True, more_in_last, experts="inside", data_attention=True, words_by_attention=True, whole_blocks=True)
 #: model_types whose window layers have a pool of their own. A chunk counts as a window (Llama-4).
 WINDOW_POOLS = frozenset(
     [

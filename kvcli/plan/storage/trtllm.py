@@ -22,7 +22,7 @@ from kvcli.plan.sharing.rules import SharingRule, more_in_first
 from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored, half_kv
 from kvcli.plan.workload import Workload
 
-SHARING = SharingRule(True, more_in_first, experts=True, data_attention=True)
+SHARING = SharingRule(True, more_in_first, experts="inside", whole_blocks=True)
 
 #: Index keys of sparse MLA: a byte an element and a float32 scale for each 128.
 INDEX_BLOCK = 128

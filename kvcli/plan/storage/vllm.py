@@ -18,10 +18,10 @@ from kvcli.model.cache_records import Attention, CacheRecord
 from kvcli.model.latent_records import Compressed, Latent
 from kvcli.model.spec import ModelSpec
 from kvcli.model.state_records import Cross
-from kvcli.plan.sharing.rules import SharingRule, more_in_middle
+from kvcli.plan.sharing.rules import SharingRule, ceil_div, more_in_middle
 from kvcli.plan.storage import vllm_packed as packed
 from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored
-from kvcli.plan.storage.vllm_groups import LATENT_ALIGNMENT, Kind, Layout, blocks_admitted, blocks_held, ceil_div, lay_out
+from kvcli.plan.storage.vllm_groups import LATENT_ALIGNMENT, Kind, Layout, blocks_admitted, blocks_held, lay_out
 from kvcli.plan.storage.vllm_rows import Layers, block_tokens, compressed, compute_dtype, latent_hybrid, layers_of, sparse
 from kvcli.plan.workload import Workload
 from kvcli.units import format_bytes
@@ -29,7 +29,17 @@ from kvcli.units import format_bytes
 #: Tokens of a batch where --max-num-batched-tokens says nothing.
 IN_FLIGHT = 8192
 #: tables are padded to 64 words, which the ranks must divide (VocabParallelEmbedding)
-SHARING = SharingRule(True, more_in_middle, mixed_stages=False, experts=True, context=True, vocab_multiple=64, one_pool=True)
+SHARING = SharingRule(
+    tensor=True,
+    stages=more_in_middle,
+    mixed_stages=False,
+    experts="all",
+    context=True,
+    vocab_multiple=64,
+    one_pool=True,
+    whole_blocks=True,
+    even_tokens=True,
+)
 
 
 @dataclass(frozen=True, slots=True)

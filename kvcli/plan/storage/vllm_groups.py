@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from kvcli.errors import NotModelled
+from kvcli.plan.sharing.rules import ceil_div
 
 #: Hybrids' blocks are multiples of it, in tokens: on GPUs, and for latent rows (FlashMLA's kernel; the source is the platform's
 #: `_align_hybrid_block_size`, and logs of Kimi-Linear).
@@ -52,10 +53,6 @@ class Layout(NamedTuple):
         return min((pages.block_tokens for pages in self.pages.values() if pages.block_tokens), default=None)
 
 
-def ceil_div(amount: int, by: int) -> int:
-    return -(-amount // by)
-
-
 def blocks_held(kind: Kind, block: int, tokens: int, encoder_tokens: int, drafted: int = 0) -> int:
     """Blocks of one sequence in one group between decode steps.
 
@@ -91,7 +88,7 @@ def lay_out(counts: Mapping[Kind, int], block: int) -> Layout:
 
     Raises NotModelled for mixtures without a known rule.
     """
-    if len({(kind.rule, kind.limit) for kind in counts}) == 1:
+    if len({(kind.rule, kind.limit) for kind in counts}) <= 1:
         return Layout(0, {kind: Pages(*_page(kind, block), 1) for kind in counts})
     block = _raised(counts, block)
     natural = {kind: _page(kind, block) for kind in counts}

@@ -17,8 +17,9 @@ from kvcli.dtypes import FP32, KvTypes
 from kvcli.errors import BadInput, NotModelled
 from kvcli.model.latent_records import Compressed
 from kvcli.model.spec import ModelSpec
+from kvcli.plan.sharing.rules import ceil_div
 from kvcli.plan.storage.policy import Stored
-from kvcli.plan.storage.vllm_groups import Kind, blocks_admitted, blocks_held, ceil_div
+from kvcli.plan.storage.vllm_groups import Kind, blocks_admitted, blocks_held
 from kvcli.plan.workload import Workload
 
 #: Tokens of a block of entries; of the window; of compressor states by ratio (pages of all are nearly equally long).
