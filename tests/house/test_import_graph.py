@@ -23,6 +23,7 @@ FLOORS = {
     "plan": 3,
     "runtime": 3,
     "measure": 4,
+    "check": 4,
     "verify": 5,
     "report": 5,
     "cli": 6,
@@ -40,11 +41,12 @@ THIRD_PARTY = {
     "jinja2": {"runtime"},
     "typer": {"cli"},
     "rich": {"report"},
+    "yaml": {"check"},
     "pynvml": {"hardware"},
     "huggingface_hub": {"model"},
 }
 #: loaded inside functions only
-LAZY = {"rich", "pynvml", "huggingface_hub"}
+LAZY = {"rich", "yaml", "pynvml", "huggingface_hub"}
 HEAVY = {"torch", "numpy", "pandas", "rich", "yaml", "pynvml", "gguf", "tokenizers", "jinja2", "importlib.metadata", "csv"}
 
 

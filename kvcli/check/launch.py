@@ -1,0 +1,56 @@
+"""What a manifest starts: one command in one container, with everything around it that an engine reads. Manifest readers write it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from kvcli.check.nodes import Place, Word
+
+
+class Problem(NamedTuple):
+    """Something in a manifest that was not understood. `matters`: a verdict could change with it, so it is shown as a warning."""
+
+    code: str
+    message: str
+    place: Place
+    matters: bool = True
+
+
+class GpuRequest(NamedTuple):
+    """Accelerators that one instance gets.
+
+    `amount` None: not said (or not literal). `resource` as written (`nvidia.com/gpu`, `amd.com/gpu`, `nvidia.com/mig-3g.40gb`);
+    `profile` of a MIG slice (`3g.40gb`); `shared`: time slicing or MPS, so the memory is not this container's alone; `cards`: names
+    that node selectors, affinities or claims ask for, as written (any may be met); `hosts`: instances that serve one model together.
+    """
+
+    amount: int | None
+    place: Place
+    resource: str | None = None
+    profile: str | None = None
+    shared: bool = False
+    cards: tuple[Word, ...] = ()
+    hosts: int = 1
+
+
+class Launch(NamedTuple):
+    """One command line of one container.
+
+    `words` are the program and its arguments, after the shell and the variables that the files themselves define. `environment` holds what
+    the container sees, `files` the text of files mounted from the same set of manifests (path in the container -> lines as words).
+    `model` and `engine` are what the manifest says beside the command (KServe's storageUri and modelFormat).
+    """
+
+    name: str
+    container: str
+    place: Place
+    image: Word | None = None
+    words: tuple[Word, ...] = ()
+    environment: Mapping[str, Word] = {}
+    files: Mapping[str, tuple[Word, ...]] = {}
+    model: Word | None = None
+    engine: Word | None = None
+    gpus: GpuRequest | None = None
+    replicas: int = 1
+    problems: tuple[Problem, ...] = ()
