@@ -29,6 +29,8 @@ _SUMMED = frozenset(
     )
 )
 _NORM = re.compile(r"norm|(?:^|\.)ln_|_ln(?:\.|$)|(?:^|\.)indexer\.")
+#: Mamba-2's gated norm is as wide as its heads together, and goes with them.
+_HEADS_NORM = re.compile(r"(?:^|\.)(?:mixer|mamba)\.norm\.|^ssm_norm\.")
 _GGUF_MLP = re.compile(r"ffn_(?:gate|up|down)(?:_shexp)?$")
 
 
@@ -38,6 +40,8 @@ def layer_use(path: str) -> str:
 
     Routed experts are told apart before.
     """
+    if _HEADS_NORM.search(path):
+        return "heads"
     if _NORM.search(path):
         return "whole"
     segments = path.split(".")

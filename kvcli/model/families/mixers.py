@@ -153,9 +153,8 @@ def mamba2(
     record = _state("linear_attention", channels, kernel, inner * state, state_dtype, heads)
     return (record._replace(groups=groups, group_channels=channels - inner),), LayerParameters(
         mixer=hidden_size * projected + inner * hidden_size,
-        # convolution; the bias of the step size, A and D
-        vectors=channels * (kernel + conv_bias) + 3 * heads + projected * in_bias + hidden_size * out_bias,
-        norms=inner * gated_norm,
+        # convolution; the bias of the step size, A and D; the gated norm, which has a part of each head
+        vectors=channels * (kernel + conv_bias) + 3 * heads + projected * in_bias + hidden_size * out_bias + inner * gated_norm,
     )
 
 
