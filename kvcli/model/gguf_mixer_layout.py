@@ -103,9 +103,9 @@ def _mamba(record: Recurrent, hidden: int, p: LayerParameters) -> list[Stored]:
 
 
 def _mamba2(record: Recurrent, hidden: int, p: LayerParameters) -> list[Stored]:
-    """Vectors are the convolution with its biases and three numbers a head h; matrices of H x (2 c + conv + h) give the channels c."""
-    heads = (p.vectors - (record.conv_kernel + 1) * record.conv_channels) // 3
-    channels = (p.mixer // hidden - record.conv_channels - heads) // 2
+    """The convolution runs over the channels c and over B and C of the groups; matrices of H x (2 c + conv + h) give the heads h."""
+    channels = record.conv_channels - record.group_channels
+    heads = p.mixer // hidden - record.conv_channels - 2 * channels
     return [Stored(None, "ssm_in", channels + record.conv_channels + heads, hidden), Stored(None, "ssm_out", hidden, channels)]
 
 
