@@ -1,0 +1,93 @@
+"""The model a deployment names, found without a network: in the capacity file's own names, in files beside it, or among the presets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from kvcli.check.nodes import Word
+from kvcli.errors import BadInput, KvcliError
+from kvcli.model import presets
+from kvcli.model.resolve import is_path, resolve
+from kvcli.model.spec import ModelSpec
+
+#: what stands before a hub id, or before a path of which the last part is the model's name
+_SCHEMES = re.compile(r"^(hf|s3|gs|gcs|pvc|oci|https?|file|model|models)://", re.IGNORECASE)
+_GGUF = re.compile(r"[-_.]?gguf$", re.IGNORECASE)
+#: llama.cpp's names of mixes at the end of a file's name, or behind a repository's
+_MIX = re.compile(r"[-._:](?:UD-)?((?:I?Q[2-8]_[0-9A-Z_]+)|BF16|F16|FP16|F32|MXFP4(?:_MOE)?)(?:-0*1-of-\d+)?(?:\.gguf)?$", re.IGNORECASE)
+
+
+class Found(NamedTuple):
+    """`spec` None: not found, and `why` and `fix` say what to do. `label` says how a name was read that no preset has; `weights` is the
+    type that a file's name tells."""
+
+    spec: ModelSpec | None
+    why: str = ""
+    fix: str = ""
+    label: str = ""
+    weights: str = ""
+
+
+class Models:
+    """Looks each name up once. `names` are the capacity file's: what a manifest says -> what kvcli finds it by; `base` its folder."""
+
+    def __init__(self, names: Mapping[str, Word], base: Path) -> None:
+        self.names, self.base = names, base
+        self._known: dict[tuple[str, bool], Found] = {}
+
+    def find(self, word: Word | None, own: bool = False) -> Found:
+        """`own`: the capacity file itself says so, and its paths are files here; paths of manifests are files where they run."""
+        if word is None:
+            return Found(None, "the deployment does not say which model it serves", "name it in the target: model: llama3.1-8b")
+        text = word.text.strip()
+        if (text, own) not in self._known:
+            self._known[text, own] = self._read(text) if own else self._find(text, word.literal)
+        return self._known[text, own]
+
+    def _find(self, text: str, literal: bool) -> Found:
+        named = self.names.get(text)
+        if named is not None:
+            return self._read(named.text)
+        fix = f"name it in the capacity file: models: {{ {text!r}: llama3.1-8b }}, or a config.json committed beside it"
+        if not literal:
+            return Found(None, f"the model {text[:120]!r} is only known where it runs", fix)
+        preset = presets.find(text)
+        if preset is not None:
+            return Found(preset.spec())
+        for name, weights, label in _shorter(text):
+            preset = presets.find(name)
+            if preset is not None:
+                return Found(preset.spec(), label=label.format(text[:120], preset.name), weights=weights)
+        return Found(None, f"no preset is {text[:120]!r}", fix)
+
+    def _read(self, text: str) -> Found:
+        """A path from the capacity file's folder, or a preset."""
+        try:
+            here = self.base / text
+            relative = not text.startswith(("/", "~")) and (is_path(text) or here.is_file())
+            return Found(resolve(str(here) if relative else text))
+        except BadInput as error:
+            return Found(None, error.message, error.hint)
+        except (KvcliError, OSError, ValueError) as error:
+            return Found(None, str(getattr(error, "message", error))[:300], getattr(error, "hint", ""))
+
+
+def _shorter(text: str) -> list[tuple[str, str, str]]:
+    """(name, weights, label) that what was written may mean: without a scheme, a folder, a mix of types."""
+    plain = _SCHEMES.sub("", text).rstrip("/")
+    found = [(plain, "", "")] if plain != text else []
+    mix = _MIX.search(plain)
+    weights = _type(mix[1]) if mix else ""
+    short = _GGUF.sub("", plain[: mix.start()] if mix else plain)
+    short = _GGUF.sub("", short.removesuffix(".gguf"))
+    last = short.rpartition("/")[2]
+    said = "the model is taken to be {1}, from the name {0!r}"
+    return [*found, (short, weights, said), (last, weights, said)]
+
+
+def _type(mix: str) -> str:
+    name = mix.lower()
+    return {"f16": "fp16", "f32": "fp32"}.get(name, name)
