@@ -44,6 +44,9 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "context_tokens": plan.workload.context_tokens,
             "batch_size": plan.workload.batch_size,
             "prompt_tokens": plan.workload.prefill_tokens,
+            "new_tokens": plan.workload.new_tokens,
+            "shared_prefix_tokens": plan.workload.shared_prefix_tokens,
+            "uncached_tokens": plan.workload.uncached_tokens or plan.workload.prefill_tokens,
         },
         "kv_cache": {
             "dtype_key": cache.kv.key.name,
@@ -94,7 +97,9 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "speculative": plan.draft and _speculative(plan.draft),
         "parallel": plan.shared and _parallel(plan.shared),
         "memory": plan.memory and _memory(plan.memory, weights.resident_low_bytes if plan.shared is None else None),
-        "latency": plan.latency and _latency(plan.latency, plan.workload.batch_size),
+        "latency": plan.latency and {**_latency(plan.latency, plan.workload.batch_size), **_time(plan, "latency_fields")},
+        "slo": _time(plan, "slo_document"),
+        "cost": _time(plan, "cost_document"),
         "solve": None,
         "requirements": [],
         "warnings": [{"code": notice.code, "message": notice.message} for notice in plan.notices],
@@ -193,6 +198,14 @@ def _latency(times: Latency, batch: int) -> dict[str, Any]:
             for line in times.ledger
         ],
     }
+
+
+def _time(plan: Plan, part: str) -> Any:
+    if plan.latency is None:
+        return None
+    from kvcli.plan.time import document  # only a device pays for it
+
+    return getattr(document, part)(plan)
 
 
 def _basis(line: Line) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from kvcli.hardware.accelerators import Accelerator
 from kvcli.ledger import Basis, Formula, Ledger, Line, Unit
 from kvcli.model.spec import ModelSpec
-from kvcli.plan.floors import ONE, Chain, Latency, latency
+from kvcli.plan.floors import Latency, fastest
 from kvcli.plan.gguf_names import RULE
 from kvcli.plan.plan import CachePlan, MemoryPlan
 from kvcli.plan.sharing.shared import Shared
 from kvcli.plan.speculative import DraftPlan
+from kvcli.plan.time.chain import steps_of
 from kvcli.plan.weights import WeightBytes
 from kvcli.plan.workload import Workload
 
@@ -99,25 +100,27 @@ def latency_on(
     shared: Shared | None,
     device: Accelerator,
     draft: DraftPlan | None = None,
+    host_bytes_per_s: float = 0.0,
 ) -> Latency:
     """Floors of a workload on a device, or on as many of them as share the model.
 
     Under speculative decoding a step checks the drafted tokens and the one after them at once, and something drafted them: at least
     one pass of the drafter.
     """
-    chain = ONE if shared is None else _chain(workload, shared)
-    amount = cache.read_bytes_per_step if shared is None else sum(each.cache_read_bytes for each in shared.chain) // chain.batches
-    read = cache_line(cache, "kv_read", amount)
-    reads = [weights_line(spec, weights, "weights_read", shared), read]
+    steps = steps_of(spec, workload, weights, cache, shared, device, draft, host_bytes_per_s)
+    tokens, batch = workload.context_tokens, workload.batch_size
+    amount = cache.read_bytes_per_step if shared is None else steps.cache_read_bytes(tokens, batch)
+    reads = [weights_line(spec, weights, "weights_read", shared), cache_line(cache, "kv_read", amount)]
     if draft is not None and shared is None and draft.read_bytes_per_draft:
         numbers = (("bytes", draft.read_bytes_per_draft),)
         reads.append(Line("draft_read", draft.read_bytes_per_draft, Unit.BYTES, Formula("draft_read", numbers)))
-    tokens = 1 + (draft.speculation.drafted if draft else 0)
-    return latency(spec, workload, tuple(reads), device, weights.multiply_units, chain, tokens)
-
-
-def _chain(workload: Workload, shared: Shared) -> Chain:
-    """Stages work on batches of their own at a time, at most one for each sequence."""
-    split = shared.split
-    sequences = -(-workload.batch_size // split.data)
-    return Chain(split.tensor, split.pipeline, split.data, min(split.pipeline, sequences))
+    decode = steps.decode(tuple(reads))
+    peak, rate = fastest(device, steps.units), device.bandwidth_bound_bytes_per_s
+    return Latency(
+        decode=decode,
+        prefill=steps.prefill(reads[0], batch),
+        arithmetic_intensity=steps.flops(tokens, batch) / steps.at_work(batch) / sum(line.amount for line in reads),
+        ridge=peak / rate if peak else None,
+        tokens_per_step=steps.tokens,
+        steps=steps,
+    )

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from kvcli.hardware.accelerators import find
-from kvcli.plan.floors import Latency
+from kvcli.plan.floors import Latency, fastest
 from kvcli.plan.lines import latency_on
 from kvcli.plan.plan import Plan
 from kvcli.plan.sharing.shared import Shared
@@ -14,6 +14,7 @@ from kvcli.plan.speculative import DraftPlan
 from kvcli.plan.weights import WeightBytes, expected_read_bytes
 from kvcli.report import table
 from kvcli.report.table import Column
+from kvcli.report.time_rows import time_rows
 from kvcli.units import (
     exact_bytes,
     format_bandwidth,
@@ -223,7 +224,7 @@ def _print_floors(plan: Plan, times: Latency) -> None:
     device = plan.device
     if device is None:
         return
-    peak = device.peak(*plan.weights.multiply_units)
+    peak = fastest(device, plan.weights.multiply_units)
     batch = plan.workload.batch_size
     ridge = f"ridge {four_digits(times.ridge)} FLOP/B" if times.ridge else "ridge unknown"
     rows = [
@@ -238,6 +239,7 @@ def _print_floors(plan: Plan, times: Latency) -> None:
             f"{four_digits(times.arithmetic_intensity)} FLOP/B",
             ridge,
         ],
+        *time_rows(plan),
     ]
     rates = f"{format_bandwidth(device.bandwidth_bound_bytes_per_s)}" + (f", {format_flops(peak)}/s" if peak else ", peak unknown")
     verdict = "" if plan.memory is None else ("; weights and cache fit" if plan.memory.fits else "; weights and cache do not fit")
