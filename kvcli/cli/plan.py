@@ -113,7 +113,7 @@ def plan(
         from kvcli.cli.plan_time import timing_of  # only those who ask about time pay for it
 
         scheduler = options.parallel, options.max_num_batched_tokens
-        timing = timing_of(host_bandwidth, efficiency, calibrate, slo, price_hour, *scheduler)
+        timing = timing_of(host_bandwidth, efficiency, calibrate, slo, price_hour, *scheduler, needs_device=None in parts)
     if ctx is None and prompt and new_tokens is not None:
         ctx = str(prompt + new - 1)
     offload = offload_of(ngl, n_cpu_moe)

@@ -20,8 +20,20 @@ def timing_of(
     price_hour: str | None,
     max_sequences: int | None,
     max_batched_tokens: int | None,
+    needs_device: bool = False,
 ) -> Timing:
-    """Raises BadInput that names the option and what it takes."""
+    """Raises BadInput that names the option and what it takes, or that it says nothing without a device."""
+    asked = {
+        "--host-bandwidth": host_bandwidth,
+        "--efficiency": efficiency,
+        "--calibrate": calibrate,
+        "--slo": slo,
+        "--price-hour": price_hour,
+    }
+    for option, value in asked.items():
+        if needs_device and value is not None and option != "--host-bandwidth":
+            text = f"{option} says something about floors, which need a device"
+            raise BadInput(text, hint="name a part, as in --device h100-sxm5-80", code="needs_device")
     from kvcli.plan.time.estimates import calibrations_of
     from kvcli.plan.time.slo import find_slo
 

@@ -151,7 +151,12 @@ def build(request: PlanRequest) -> Plan:
         memory = memory_on(spec, weights, cache, shared, request.device, draft)
         times = latency_on(spec, workload, weights, cache, shared, request.device, draft, host_rate)
         notices += _device_notices(request.device, weights, shared, host_rate)
-    return Plan(spec, workload, cache, weights, request.device, memory, times, tuple(notices), shared, draft, request.timing)
+    plan = Plan(spec, workload, cache, weights, request.device, memory, times, tuple(notices), shared, draft, request.timing)
+    if request.timing and request.timing.slo and times:
+        from kvcli.plan.time.limits import limit_notices  # only those with a limit pay for it
+
+        plan = plan._replace(notices=(*plan.notices, *limit_notices(plan)))
+    return plan
 
 
 def _shared(request: PlanRequest, weights: WeightBytes, kv: KvTypes) -> Shared | None:

@@ -252,7 +252,7 @@ def _print_well_known(plan: Plan) -> None:
     """Floors on some parts, computed from the same two ledger lines."""
     rows = []
     for part in map(find, WELL_KNOWN):
-        times = latency_on(plan.spec, plan.workload, plan.weights, plan.cache, plan.shared, part, plan.draft)
+        times = latency_on(plan.spec, plan.workload, plan.weights, plan.cache, plan.shared, part, plan.draft, plan.timing.host_bytes_per_s)
         fits = "" if part.usable_bytes is None else _yes_no(plan.device_bytes <= part.usable_bytes)
         rows.append(
             [

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
+from kvcli.plan.floors import fastest
 from kvcli.plan.time.steps import Steps
 
 #: Beyond these nobody asks; a crossing further out is none.
@@ -17,26 +19,33 @@ def compute_bound_batch(steps: Steps) -> int | None:
     Bytes and FLOPs are straight lines in the batch, so that it is bound from there on; where a batch is dealt among groups of devices
     they go in steps, and the answer is one at which it is bound and one fewer is not.
     """
-    tokens = steps.work.context_tokens
+    tokens, steps = steps.work.context_tokens, steps._replace(peak=steps.peak_flops)
 
-    def bound(batch: int) -> bool:
-        times = dict(steps.terms(tokens, batch))
-        return times["compute"] > 0 and times["compute"] >= max(times.values())
+    def lead(batch: int) -> float:
+        """Seconds by which arithmetic takes longer than all else."""
+        found = steps.terms(tokens, batch)
+        return found[1][1] - max(0.0, *(seconds for name, seconds in found if name != "compute"))
 
-    return _first(bound, MOST_SEQUENCES)
+    if not fastest(steps.device, steps.units):
+        return None
+    return _first(lambda batch: lead(batch) >= 0, MOST_SEQUENCES, _crossing(lead, 2, 3, MOST_SEQUENCES))
 
 
 def kv_passes_weights_context(steps: Steps) -> int | None:
     """The fewest tokens at which a step of the workload's batch reads more of the caches than of weights; None: never."""
     batch = steps.work.batch_size
 
+    def lead(tokens: int) -> int:
+        return steps.cache_read_bytes(tokens, batch) - steps.weights_bytes
+
     def passes(tokens: int) -> bool:
-        return steps.cache_read_bytes(tokens, batch) > steps.weights_bytes
+        return lead(tokens) > 0
 
     chunks = [getattr(r, "chunk_tokens", None) for each in steps.caches for group in each.spec.groups for r in group.records]
     chunk = max((size for size in chunks if size), default=0)
     if not chunk:
-        return _first(passes, MOST_TOKENS)
+        here = steps.work.context_tokens
+        return _first(passes, MOST_TOKENS, _crossing(lambda tokens: lead(tokens) - 1, here, 2 * here, MOST_TOKENS))
     # a chunked cache falls at each border: the first chunk at whose end it passes, then the place in it
     number = _first(lambda count: passes(count * chunk), MOST_TOKENS // chunk)
     if number is None:
@@ -46,10 +55,21 @@ def kv_passes_weights_context(steps: Steps) -> int | None:
     return None if place is None else before + place
 
 
-def _first(holds: Callable[[int], bool], most: int) -> int | None:
-    """The smallest number up to `most` from which on `holds`; None where it does not hold at `most`."""
+def _crossing(lead: Callable[[int], float], one: int, other: int, most: int) -> int:
+    """Where a straight line through two points of `lead` becomes 0; `most` where it never does."""
+    start = lead(one)
+    slope = (lead(other) - start) / (other - one)
+    return min(most, max(2, math.ceil(one - start / slope))) if slope > 0 else most
+
+
+def _first(holds: Callable[[int], bool], most: int, guess: int = 0) -> int | None:
+    """The smallest number up to `most` from which on `holds`; None where it does not hold at `most`. A `guess` is tried first."""
     if holds(1):
         return 1
+    if guess > 1 and holds(guess) and not holds(guess - 1):
+        return guess
+    if guess == most and not holds(most):
+        return None
     high = 1
     while not holds(high):
         if high >= most:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kvcli.errors import BadInput
+from kvcli.errors import BadInput, Notice
 from kvcli.plan.time.growth import Growth, growth
 from kvcli.plan.time.options import Slo
 from kvcli.plan.time.steps import Steps
+from kvcli.units import format_seconds
 
 if TYPE_CHECKING:
     from kvcli.plan.plan import Plan
@@ -22,7 +23,11 @@ def _steps(plan: Plan) -> Steps:
 
 def growth_of(plan: Plan) -> Growth:
     """Floors of the time for an output token over the plan's generation. Raises BadInput without a device."""
-    return growth(_steps(plan))
+    steps = _steps(plan)
+    if plan.workload.new_tokens == 1 and plan.latency is not None:
+        alone = plan.latency.decode.seconds / steps.tokens
+        return Growth(alone, alone, alone)
+    return growth(steps)
 
 
 def tpot_floor_s(plan: Plan) -> float:
@@ -55,6 +60,20 @@ class SloVerdict(NamedTuple):
 def held_against(plan: Plan, slo: Slo) -> SloVerdict:
     """Raises BadInput without a device."""
     return SloVerdict(slo, ttft_floor_s(plan) > slo.ttft_s, tpot_floor_s(plan) > slo.tpot_s)
+
+
+def limit_notices(plan: Plan) -> tuple[Notice, ...]:
+    """Estimates warn where the floor refutes nothing."""
+    from kvcli.plan.time.estimates import estimates
+
+    slo = plan.timing.slo
+    if slo is None or plan.latency is None or held_against(plan, slo).tpot_refuted:
+        return ()
+    over = [each for each in estimates(plan) if each.low_s / plan.latency.tokens_per_step > slo.tpot_s]
+    said = "; ".join(f"{each.item.replace('_', ' ')} {format_seconds(each.low_s)} ({each.basis})" for each in over)
+    return (
+        (Notice("estimate_above_limit", f"{slo.name} is not refuted, but estimates of a step are above its limit: {said}"),) if over else ()
+    )
 
 
 class Cost(NamedTuple):

@@ -88,6 +88,8 @@ class Steps(NamedTuple):
     host: Host | None = None
     link_bytes_per_s: float = 0.0
     summed_layers: bool = False
+    #: as `fastest` says, where it was asked before
+    peak: float = 0.0
 
     def batches(self, batch: int) -> int:
         """Stages work on parts of a replica's sequences at a time, at most one for each sequence."""
@@ -119,10 +121,15 @@ class Steps(NamedTuple):
             total += sum(count * min(vectors, share) for count, share in shares)
         return total
 
+    @property
+    def peak_flops(self) -> float:
+        """Of one device, in FLOP/s; 0 where unknown."""
+        return self.peak or fastest(self.device, self.units)
+
     def terms(self, tokens: int, batch: int) -> tuple[tuple[str, float], ...]:
         """Seconds of each term of a step's floor, which is the largest; the bytes' may be negative where all fit the caches."""
         moved = self.weights_bytes + self.cache_read_bytes(tokens, batch) - self.chain.stages * cache_bytes(self.device)
-        peak = self.at_work(batch) * fastest(self.device, self.units)
+        peak = self.at_work(batch) * self.peak_flops
         found = [("memory", moved / self.device.bandwidth_bound_bytes_per_s)]
         found.append(("compute", self.flops(tokens, batch) / peak if peak else 0.0))
         if self.link_bytes_per_s and self.chain.ranks * self.chain.stages > 1:

@@ -58,6 +58,16 @@ def test_estimates_say_what_they_rest_on(plan):
     assert ranks == {"launches", "collectives"}
 
 
+def test_estimates_only_warn(plan):
+    """A step of 15.0e9 B takes 4.9 ms at least on an H100; at a tenth of its rates 49 ms, over the limit of 30."""
+    slo = find_slo("mlperf:llama3.1-8b-interactive")
+    slow = plan("llama3.1-8b", 2048, timing=Timing(efficiency=0.1, slo=slo))
+    assert not held_against(slow, slo).tpot_refuted
+    (notice,) = [each for each in slow.notices if each.code == "estimate_above_limit"]
+    assert "10% of what it assumes" in notice.message
+    assert "estimate_above_limit" not in [each.code for each in plan("llama3.1-8b", 2048, timing=Timing(slo=slo)).notices]
+
+
 def of_json(kvcli, *options):
     answer = kvcli("plan", "llama3.1-8b", "--device", "h100-sxm5-80", "--json", *options)
     assert answer.code == 0, answer.err
@@ -91,8 +101,9 @@ def test_what_was_not_asked_is_null(kvcli):
     assert found["slo"] is None and found["cost"] is None
     assert times["tpot_first_s"] == times["tpot_mean_s"] == times["tpot_last_s"] == times["decode_step_floor_s"]
     assert times["ttft_floor_s"] == times["prefill_floor_s"]
-    answer = kvcli("plan", "llama3.1-8b", "--ctx", "4k", "--slo", "mlperf:llama3.1-8b", "--json")
-    assert json.loads(answer.out)["slo"] is None  # without a device there is no floor
+    for option in (("--slo", "mlperf:llama3.1-8b"), ("--price-hour", "2"), ("--efficiency", "0.7")):
+        answer = kvcli("plan", "llama3.1-8b", "--ctx", "4k", *option, "--json")
+        assert answer.code == 2 and json.loads(answer.out)["error"]["code"] == "needs_device"
 
 
 def test_the_scheduler_binds(kvcli):
@@ -116,7 +127,7 @@ def test_calibration_reads_records(kvcli, tmp_path):
     assert found["seconds"] == pytest.approx(1.5 * times["decode_step_floor_s"])
     assert found["basis"] == "measured: 1.5 x the floor, median of 3 records in runs.jsonl"
     path.write_text("")
-    answer = kvcli("plan", "llama3.1-8b", "--ctx", "4k", "--calibrate", str(path))
+    answer = kvcli("plan", "llama3.1-8b", "--ctx", "4k", "--device", "l4", "--calibrate", str(path))
     assert answer.code == 2 and "no record of a known device" in answer.err
 
 
