@@ -7,6 +7,7 @@ from kvcli.plan.time.crossings import compute_bound_batch, kv_passes_weights_con
 from kvcli.plan.time.document import binds
 from kvcli.plan.time.estimates import Estimate, estimates
 from kvcli.plan.time.limits import cost_of, growth_of, held_against, ttft_floor_s
+from kvcli.plan.time.options import Timing
 from kvcli.units import format_seconds, four_digits
 
 
@@ -16,7 +17,9 @@ def time_rows(plan: Plan) -> list[list[str]]:
     work, timing, times = plan.workload, plan.asked_timing, plan.latency
     if times is None or times.steps is None:
         return rows
-    asked = timing is not None or work[4:] != (0, 0, 1)
+    # a scheduler's limits alone ask nothing: they show where they bind
+    unasked = Timing(max_sequences=plan.timing.max_sequences, max_batched_tokens=plan.timing.max_batched_tokens)
+    asked = plan.timing != unasked or work[4:] != (0, 0, 1)
     if work.new_tokens > 1:
         grown = growth_of(plan)
         span = f"first {format_seconds(grown.first_s)}, last {format_seconds(grown.last_s)}"
@@ -27,11 +30,11 @@ def time_rows(plan: Plan) -> list[list[str]]:
         batch, context = compute_bound_batch(times.steps), kv_passes_weights_context(times.steps)
         rows.append(["compute binds from", f"batch {batch:,}" if batch else "never", f"at {work.context_tokens:,} tokens"])
         rows.append(["cache passes weights", f"{context:,} tokens" if context else "never", f"at batch {work.batch_size:,}"])
-        rows += [
-            [f"{each['limit'].replace('_', ' ')} binds", f"{each['allowed']:,}", f"{each['asked']:,} are wanted"]
-            for each in binds(plan)
-            if each["binds"] and each["limit"].startswith("max_")
-        ]
+    rows += [
+        [f"{each['limit'].replace('_', ' ')} binds", f"{each['allowed']:,}", f"{each['asked']:,} are wanted"]
+        for each in binds(plan)
+        if each["binds"] and each["limit"].startswith("max_")
+    ]
     floor = times.decode.seconds
     shown = [each for each in estimates(plan) if each.seconds > floor or each.item in ("efficiency", "measured_efficiency")]
     rows += [[f"estimate: {each.item.replace('_', ' ')}", _seconds(each), each.basis] for each in shown]

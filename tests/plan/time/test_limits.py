@@ -157,3 +157,21 @@ def test_a_first_token_alone(plan):
     one = ttft_floor_s(plan("llama3.1-8b", 8192))
     assert ttft_floor_s(plan("llama3.1-8b", 8192, split=Split(data=4), batch_size=4)) == pytest.approx(one)
     assert ttft_floor_s(plan("llama3.1-8b", 8192, split=Split(tensor=2, pipeline=2))) == pytest.approx(one / 4)
+
+
+def test_the_view_shows_what_was_asked(kvcli):
+    def view(*options):
+        answer = kvcli("plan", "llama3.1-8b", "--ctx", "4k", "--device", "h100-sxm5-80", *options)
+        assert answer.code == 0, answer.err
+        return answer.out
+
+    plain = view()
+    assert "first token" not in plain and "estimate" not in plain
+    asked = view("--engine", "vllm", "--max-num-batched-tokens", "2048")
+    assert "max batched tokens binds" in asked and "first token" not in asked
+    assert "max batched" not in view("--engine", "vllm", "--max-num-batched-tokens", "8192")
+    rows = view("--efficiency", "0.5", "--price-hour", "2", "--slo", "mlperf:llama3.1-8b", "--uncached-tokens", "512")
+    for word in ("first token", "compute binds from", "cache passes weights", "estimate: efficiency", "TTFT limit", "1M output tokens"):
+        assert word in rows
+    equations = view("--explain", "--tp", "2")
+    assert "a vector a token for each of 32 layers" in equations and "the largest of" in equations
