@@ -32,6 +32,14 @@ def plan(
     ] = None,
     batch: Annotated[str, typer.Option(metavar="N", help="Sequences held together; lists and ranges sweep.")] = "1",
     prompt_tokens: Annotated[str | None, typer.Option(metavar="TOKENS", help="Prompt length for the prefill floor (default: ctx).")] = None,
+    new_tokens: Annotated[str | None, typer.Option(metavar="N", help="Tokens generated after the prompt: floors over all (1).")] = None,
+    shared_prefix: Annotated[str | None, typer.Option(metavar="TOKENS", help="With which all sequences begin.")] = None,
+    uncached_tokens: Annotated[str | None, typer.Option(metavar="TOKENS", help="Of the prompt, to prefill (default: all).")] = None,
+    host_bandwidth: Annotated[str | None, typer.Option(metavar="RATE", help="Of the host's memory, with --ngl: 80GB/s.")] = None,
+    efficiency: Annotated[str | None, typer.Option(metavar="SHARE", help="Estimate at this share of the floors' rates: 0.7.")] = None,
+    calibrate: Annotated[str | None, typer.Option(metavar="FILE", help="Estimate from records measured on the device.")] = None,
+    slo: Annotated[str | None, typer.Option(metavar="NAME", help="Published limits: mlperf:llama3.1-8b-interactive, ...")] = None,
+    price_hour: Annotated[str | None, typer.Option(metavar="PRICE", help="Of all devices together: least cost of 1M tokens.")] = None,
     kv_dtype: Annotated[str, typer.Option(metavar="T|K:V", help="Type of the cache: fp16, bf16, fp8, int8, q8_0, ...")] = "auto",
     weights: Annotated[str, typer.Option(metavar="T", help="Type of the weights, or a mix: q4_k_m (default: the file's).")] = "auto",
     device: Annotated[list[str] | None, typer.Option(metavar="NAME|local", help="Part to hold it against; repeatable.")] = None,
@@ -112,6 +120,16 @@ def plan(
         max_num_batched_tokens=count(max_num_batched_tokens, "--max-num-batched-tokens"),
         drafted=0 if speculative is None else parse_count(speculative.partition(":")[0], "--speculative"),
     )
+    new = 1 if new_tokens is None else parse_count(new_tokens, "--new-tokens")
+    parts_of_prompt = (count(shared_prefix, "--shared-prefix") or 0, count(uncached_tokens, "--uncached-tokens") or 0, new)
+    timing = None
+    if (host_bandwidth, efficiency, calibrate, slo, price_hour, options.max_num_batched_tokens, options.parallel) != (None,) * 7:
+        from kvcli.cli.plan_time import timing_of  # only those who ask about time pay for it
+
+        scheduler = options.parallel, options.max_num_batched_tokens
+        timing = timing_of(host_bandwidth, efficiency, calibrate, slo, price_hour, *scheduler, needs_device=None in parts)
+    if ctx is None and prompt and new_tokens is not None:
+        ctx = str(prompt + new - 1)
     offload = offload_of(ngl, n_cpu_moe)
     splits = [split_of(devices, each, pp, ep, dp_attention, dcp) for each in over.get("tp", [tp])]
     kinds = [None if each.strip().lower() == "auto" else dtypes.parse_kv(each) for each in over.get("kv-dtype", kv_dtype.split(","))]
@@ -127,7 +145,7 @@ def plan(
     requests = [
         PlanRequest(
             spec=spec,
-            workload=Workload(context, sequences, prompt, encoder),
+            workload=Workload(context, sequences, prompt, encoder, *parts_of_prompt),
             engine=rule,
             kv=kind,
             weights=asked,
@@ -135,6 +153,7 @@ def plan(
             split=split,
             offload=offload,
             speculation=speculation,
+            timing=timing,
         )
         for spec, lengths_of, speculation in zip(specs, contexts, speculations, strict=True)
         for context in lengths_of

@@ -96,9 +96,16 @@ class Latent(NamedTuple):
     def expanded_pair_flops(self) -> int:
         return 2 * self.num_attention_heads * (self.nope_dim + self.rope_dim + self.value_dim)
 
+    @property
+    def expansion(self) -> int:
+        """Elements of the matrix that makes a row's expanded keys and values, or that a query absorbs."""
+        return self.rank * self.num_attention_heads * (self.nope_dim + self.value_dim)
+
     def step_flops(self, tokens: int, encoder_tokens: int) -> int:
+        """Absorbed; expanded where the only row is the newest token's own, which costs no more than absorbing its query."""
         seen = self._attended(self.visible_tokens(tokens))
-        return self.absorbed_pair_flops * seen + 2 * self.index_heads * self.index_dim * (tokens // self.index_pool)
+        pair = self.absorbed_pair_flops if seen > 1 else min(self.absorbed_pair_flops, self.expanded_pair_flops)
+        return pair * seen + 2 * self.index_heads * self.index_dim * (tokens // self.index_pool)
 
     def pass_flops(self, cached_tokens: int, new_tokens: int, encoder_tokens: int) -> int:
         """The cheaper of the two forms."""

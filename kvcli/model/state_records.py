@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isqrt
 from typing import NamedTuple
 
 from kvcli.dtypes import DType, KvTypes
@@ -76,8 +77,13 @@ class Recurrent(NamedTuple):
         return 6 * self.state_elements + 2 * self.conv_channels * self.conv_kernel
 
     def pass_flops(self, cached_tokens: int, new_tokens: int, encoder_tokens: int) -> int:
-        """Chunked forms need fewer operations for an element than a step: at least its update and its read-out."""
-        return new_tokens * (4 * self.state_elements + 2 * self.conv_channels * self.conv_kernel)
+        """Chunked forms need fewer operations for an element than a step: at least its update and its read-out.
+
+        Short passes can do without the state, as attention over pairs of tokens: of H heads with keys of k and values of v elements
+        n^2 H (k + v), which is at least 2 n^2 sqrt(H x state).
+        """
+        pairs = 2 * new_tokens * isqrt(max(1, self.heads) * self.state_elements)
+        return new_tokens * (min(4 * self.state_elements, pairs) + 2 * self.conv_channels * self.conv_kernel)
 
 
 class Cross(NamedTuple):

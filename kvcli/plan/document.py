@@ -72,6 +72,9 @@ def plan_document(plan: Plan, requirements: Sequence[Met] = (), solved: Solved |
             "context_tokens": plan.workload.context_tokens,
             "batch_size": plan.workload.batch_size,
             "prompt_tokens": plan.workload.prefill_tokens,
+            "new_tokens": plan.workload.new_tokens,
+            "shared_prefix_tokens": plan.workload.shared_prefix_tokens,
+            "uncached_tokens": plan.workload.uncached_tokens or plan.workload.prefill_tokens,
         },
         "kv_cache": {
             "dtype_key": cache.kv.key.name,
@@ -122,7 +125,9 @@ def plan_document(plan: Plan, requirements: Sequence[Met] = (), solved: Solved |
         "speculative": plan.draft and _speculative(plan.draft),
         "parallel": plan.shared and _parallel(plan.shared),
         "memory": plan.memory and _memory(plan.memory, weights.resident_low_bytes if plan.shared is None else None),
-        "latency": plan.latency and _latency(plan.latency, plan.workload.batch_size),
+        "latency": plan.latency and {**_latency(plan.latency, plan.workload.batch_size), **_time(plan, "latency_fields")},
+        "slo": _time(plan, "slo_document"),
+        "cost": _time(plan, "cost_document"),
         "solve": solved and _solved(solved),
         "requirements": [{"expr": met.requirement.text, "value": met.value, "met": met.met, "said": met.said} for met in requirements],
         "warnings": [{"code": notice.code, "message": notice.message} for notice in plan.notices],
@@ -250,6 +255,14 @@ def _ceiling(times: Latency, batch: int) -> float | None:
     if rate is None and times.decode.seconds:
         rate = batch * times.tokens_per_step / times.decode.seconds
     return None if rate is None or rate == float("inf") else rate
+
+
+def _time(plan: Plan, part: str) -> Any:
+    if plan.latency is None:
+        return None
+    from kvcli.plan.time import document  # only a device pays for it
+
+    return getattr(document, part)(plan)
 
 
 def _basis(line: Line) -> str:

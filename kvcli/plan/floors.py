@@ -2,6 +2,8 @@
 
 A floor is the larger of bytes / bandwidth and FLOPs / peak, never their sum, since memory and arithmetic overlap. It
 counts no byte that need not move: no input table, no token outside a window, nothing that stays in the last-level cache.
+Correct means: computes what the model defines in the types that the plan names, reads each active matrix whole, and shares between
+sequences what the workload says is shared.
 """
 
 from __future__ import annotations
@@ -10,12 +12,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvcli.ledger import Basis, Formula, Ledger, Line, Unit
+from kvcli.model.latent_records import Latent
 from kvcli.model.layers import LayerGroup
 from kvcli.model.spec import ModelSpec
 from kvcli.plan.workload import Workload
 
 if TYPE_CHECKING:
     from kvcli.hardware.accelerators import Accelerator
+    from kvcli.plan.time.steps import Steps
 
 
 def decode_flops(spec: ModelSpec, workload: Workload) -> int:
@@ -42,33 +46,37 @@ def _pass_flops(groups: Iterable[LayerGroup], cached: int, new: int, encoder_tok
     return sum(group.count * record.pass_flops(cached, new, encoder_tokens) for group in groups for record in group.records)
 
 
-def prefill_floor_flops(spec: ModelSpec, prompt_tokens: int, encoder_tokens: int = 0) -> int:
-    """FLOPs without which one prompt's first token cannot be known.
+def prefill_floor_flops(spec: ModelSpec, prompt_tokens: int, encoder_tokens: int = 0, uncached_tokens: int = 0) -> int:
+    """FLOPs without which one prompt's first token cannot be known, where its last `uncached_tokens` (0: all) are not in the cache.
 
     Only the last token's logits are wanted. From the top down, a layer whose output is wanted for its last m tokens needs K and
-    V of the tokens these see: all of them, or the last m + w - 1 under a window; and so many outputs of the layer below. What a
-    recurrent mixer needs for its state is not told apart from its output and is counted for m tokens: a floor may be low.
+    V of the tokens these see: all of them, or the last m + w - 1 under a window, less those in the cache; and so many outputs of the
+    layer below. What a recurrent mixer needs for its state is not told apart from its output and is counted for m tokens: a floor
+    may be low.
     """
-    total, wanted = 2 * (spec.head_matrix + spec.shared), 1
+    total, wanted, new = 2 * (spec.head_matrix + spec.shared), 1, uncached_tokens or prompt_tokens
     remaining = [group.count for group in spec.groups]
     for number in reversed(spec.order):
-        if wanted == prompt_tokens:
+        if wanted == new:
             break
         remaining[number] -= 1
-        cost, wanted = _cone(spec.groups[number], prompt_tokens, wanted, encoder_tokens)
+        cost, wanted = _cone(spec.groups[number], prompt_tokens, new, wanted, encoder_tokens)
         total += cost
     return total + sum(
-        count * _cone(group, prompt_tokens, prompt_tokens, encoder_tokens)[0]
+        count * _cone(group, prompt_tokens, new, new, encoder_tokens)[0]
         for group, count in zip(spec.groups, remaining, strict=True)
         if count
     )
 
 
-def _cone(group: LayerGroup, prompt: int, wanted: int, encoder_tokens: int) -> tuple[int, int]:
+def _cone(group: LayerGroup, prompt: int, new: int, wanted: int, encoder_tokens: int) -> tuple[int, int]:
     """FLOPs of one layer whose last `wanted` outputs are needed, and how many outputs of the layer below that takes."""
-    seen = max([wanted, *(record.seen_tokens(prompt, wanted) for record in group.records)])
+    seen = min(new, max([wanted, *(record.seen_tokens(prompt, wanted) for record in group.records)]))
     parameters = group.parameters
-    matrices = wanted * (parameters.active_matrices - parameters.key_value) + seen * parameters.key_value
+    # latent rows can be attended over unexpanded: then each query, not each row, is multiplied with the expansion
+    expansion = sum(record.expansion for record in group.records if isinstance(record, Latent))
+    rows = max(0, parameters.key_value - expansion)
+    matrices = wanted * (parameters.active_matrices - rows) + seen * rows
     return 2 * matrices + sum(r.pass_flops(prompt - wanted, wanted, encoder_tokens) for r in group.records), seen
 
 
@@ -95,8 +103,10 @@ class Floor(NamedTuple):
 
 
 class Latency(NamedTuple):
-    """Floors of a decode step and of a prefill. A step can emit at most `tokens_per_step` tokens of each sequence;
-    `tokens_per_s` is the ceiling where replicas differ in their number of sequences."""
+    """Floors of a decode step and of a prefill. A step can emit at most `tokens_per_step` tokens of each sequence.
+
+    `tokens_per_s` is the ceiling where replicas differ in their number of sequences. `steps` answers for other contexts and batches.
+    """
 
     decode: Floor
     prefill: Floor
@@ -104,49 +114,91 @@ class Latency(NamedTuple):
     ridge: float | None
     tokens_per_step: int = 1
     tokens_per_s: float | None = None
+    steps: Steps | None = None
 
     @property
     def ledger(self) -> Ledger:
         return Ledger(self.decode.lines + self.prefill.lines)
 
 
+class Path(NamedTuple):
+    """Another way that bytes take beside a device's own memory, at `bytes_per_s` at most: `link` or `host_memory`."""
+
+    name: str
+    line: Line
+    bytes_per_s: float
+    source: str = ""
+    basis: Basis = Basis.CONSTANT
+
+    @property
+    def seconds(self) -> float:
+        return bandwidth_floor_s(int(self.line.amount), self.bytes_per_s)
+
+
 def bandwidth_floor_s(moved_bytes: int, bytes_per_s: float) -> float:
     return moved_bytes / bytes_per_s
+
+
+#: The most that any server CPU keeps on chip (EPYC 9684X: 1,152 MiB); rows of CPU platforms do not say which CPU is in them.
+LARGEST_CPU_CACHE_BYTES = 1152 * 2**20
+
+
+def cache_bytes(device: Accelerator) -> int:
+    """What may stay on chip from step to step."""
+    unknown = not device.last_level_cache_bytes and device.id.startswith("cpu")
+    return LARGEST_CPU_CACHE_BYTES if unknown else device.last_level_cache_bytes
+
+
+def fastest(device: Accelerator, units: tuple[str, ...]) -> float:
+    """FLOP/s that no product on these units exceeds; 0 where unknown.
+
+    Tables give 16-bit and fp8 rates with 32-bit sums. Parts that halve those (GeForce) run 16-bit sums twice as fast: fp16 at half
+    their int8 rate, fp8 at all of it, as full-rate parts do in any case.
+    """
+    integer, half = device.peak("int8"), device.peak("fp16")
+    peak = device.peak(*units)
+    if half and integer > 2.2 * half:
+        shares = ((integer / 2, ("fp16", "bf16")), (integer if device.peak("fp8") else 0.0, ("fp8",)))
+        return max([peak, *(rate for rate, names in shares if set(names) & set(units))])
+    return peak
 
 
 def floor_terms(
     moved_bytes: int, flops: int, device: Accelerator, units: tuple[str, ...], caches: int = 1, devices: int = 1
 ) -> tuple[float, float]:
     """Seconds of the bytes that do not fit the last-level caches, and of the FLOPs; the floor is the larger. An unknown peak is 0."""
-    uncached = max(0, moved_bytes - caches * device.last_level_cache_bytes)
-    peak = devices * device.peak(*units)
+    uncached = max(0, moved_bytes - caches * cache_bytes(device))
+    peak = devices * fastest(device, units)
     return bandwidth_floor_s(uncached, device.bandwidth_bound_bytes_per_s), flops / peak if peak else 0.0
 
 
 def floor(
-    phase: str, parts: tuple[Line, ...], flops: Line, device: Accelerator, units: tuple[str, ...], caches: int = 1, devices: int = 1
+    phase: str,
+    parts: tuple[Line, ...],
+    flops: Line,
+    device: Accelerator,
+    units: tuple[str, ...],
+    caches: int = 1,
+    devices: int = 1,
+    paths: tuple[Path, ...] = (),
 ) -> Floor:
-    """The larger of the time for the bytes of `parts`, less what fits the last-level caches, and the time for `flops` on `devices`."""
+    """The largest of the times for the bytes of `parts`, less what fits the last-level caches, for `flops` on `devices`, and for
+    what takes other `paths`.
+    """
     total = sum(int(line.amount) for line in parts)
-    cached = min(total, caches * device.last_level_cache_bytes)
-    rate, peak = device.bandwidth_bound_bytes_per_s, devices * device.peak(*units)
+    cached = min(total, caches * cache_bytes(device))
+    rate, peak = device.bandwidth_bound_bytes_per_s, devices * fastest(device, units)
     source = device.id
     all_memory_s = bandwidth_floor_s(total, rate)
     memory_s, compute_s = floor_terms(total, int(flops.amount), device, units, caches, devices)
-    seconds = max(memory_s, compute_s)
+    times = (("bandwidth_s", memory_s), ("compute_s", compute_s), *((f"{path.name}_s", path.seconds) for path in paths))
+    name, seconds = max(times, key=lambda pair: pair[1])
     terms = (("bytes", total), ("bytes_per_s", rate))
     lines = (
         *parts,
         Line(f"{phase}_bandwidth_uncached", all_memory_s, Unit.SECONDS, Formula("bytes_over_bandwidth", terms), Basis.FORMULA, source),
         Line(f"{phase}_last_level_cache", -cached, Unit.BYTES, Formula("last_level_cache", (("bytes", -cached),)), Basis.CONSTANT, source),
-        Line(
-            f"{phase}_bandwidth",
-            memory_s,
-            Unit.SECONDS,
-            Formula("bytes_over_bandwidth", (("bytes", total - cached), ("bytes_per_s", rate))),
-            Basis.FORMULA,
-            source,
-        ),
+        _over(f"{phase}_bandwidth", total - cached, rate, memory_s, Basis.FORMULA, source),
         flops,
         Line(
             f"{phase}_compute",
@@ -156,66 +208,15 @@ def floor(
             Basis.FORMULA,
             source,
         ),
-        Line(
-            f"{phase}_floor",
-            seconds,
-            Unit.SECONDS,
-            Formula("larger_of", (("bandwidth_s", memory_s), ("compute_s", compute_s))),
-        ),
+        *(line for path in paths for line in (path.line, _path_line(phase, path))),
+        Line(f"{phase}_floor", seconds, Unit.SECONDS, Formula("larger_of", times)),
     )
-    return Floor(seconds, "memory" if memory_s >= compute_s else "compute", lines)
+    return Floor(seconds, {"bandwidth_s": "memory"}.get(name, name.removesuffix("_s")), lines)
 
 
-def latency(
-    spec: ModelSpec,
-    workload: Workload,
-    reads: tuple[Line, ...],
-    device: Accelerator,
-    units: tuple[str, ...],
-    chain: Chain = ONE,
-    tokens: int = 1,
-) -> Latency:
-    """Both floors of a workload on a device, or on a chain of them.
-
-    The read lines are then of the busiest device of each stage, summed, since a token passes the stages in turn; FLOPs are shared
-    by all devices of a replica, which may be at work on other sequences. `reads` are weights, cache and a drafter's, in this order;
-    a step computes `tokens` of each sequence.
-    """
-    step, prompt = _decode_line(spec, workload, tokens), _prefill_line(spec, workload)
-    peak, rate = device.peak(*units), device.bandwidth_bound_bytes_per_s
-    # sequences of other replicas are computed elsewhere, those of other batches meanwhile
-    at_work = chain.ranks * chain.replicas * chain.batches
-    everyone = chain.ranks * chain.replicas * chain.stages
-    prefill_read = reads[0]._replace(item="prefill_weights_read")
-    return Latency(
-        decode=floor("decode", reads, step, device, units, chain.stages, at_work),
-        prefill=floor("prefill", (prefill_read,), prompt, device, units, chain.stages, everyone),
-        arithmetic_intensity=step.amount / at_work / max(1, sum(line.amount for line in reads)),
-        ridge=peak / rate if peak else None,
-        tokens_per_step=tokens,
-    )
+def _over(item: str, size: int, rate: float, seconds: float, basis: Basis, source: str) -> Line:
+    return Line(item, seconds, Unit.SECONDS, Formula("bytes_over_bandwidth", (("bytes", size), ("bytes_per_s", rate))), basis, source)
 
 
-def _decode_line(spec: ModelSpec, workload: Workload, tokens: int) -> Line:
-    total = tokens * decode_flops(spec, workload)
-    terms = (
-        ("batch_size", tokens * workload.batch_size),
-        ("active_matrices", spec.active_matrices),
-        ("head_matrix", spec.head_matrix),
-        ("attention_flops", _step_flops(spec, workload)),
-    )
-    return Line("decode_flops", total, Unit.FLOPS, Formula("decode_flops", terms))
-
-
-def _prefill_line(spec: ModelSpec, workload: Workload) -> Line:
-    tokens, encoder = workload.prefill_tokens, workload.encoder_tokens
-    floor_flops = prefill_floor_flops(spec, tokens, encoder)
-    terms = (
-        ("batch_size", workload.batch_size),
-        ("tokens", tokens),
-        ("active_matrices", spec.active_matrices),
-        ("head_matrix", spec.head_matrix),
-        ("attention_flops", _pass_flops(spec.groups, 0, tokens, encoder)),
-        ("spared_flops", forward_flops(spec, 0, tokens, 1, encoder) - floor_flops),
-    )
-    return Line("prefill_flops", workload.batch_size * floor_flops, Unit.FLOPS, Formula("prefill_flops", terms))
+def _path_line(phase: str, path: Path) -> Line:
+    return _over(f"{phase}_{path.name}", int(path.line.amount), path.bytes_per_s, path.seconds, path.basis, path.source)

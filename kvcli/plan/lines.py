@@ -5,12 +5,13 @@ from __future__ import annotations
 from kvcli.hardware.accelerators import Accelerator
 from kvcli.ledger import Basis, Formula, Ledger, Line, Unit
 from kvcli.model.spec import ModelSpec
-from kvcli.plan.floors import ONE, Chain, Latency, floor_terms, latency
+from kvcli.plan.floors import Latency, cache_bytes, fastest
 from kvcli.plan.gguf_names import RULE
 from kvcli.plan.plan import CachePlan, MemoryPlan
-from kvcli.plan.sharing.offload import on_device
 from kvcli.plan.sharing.shared import Shared
 from kvcli.plan.speculative import DraftPlan
+from kvcli.plan.time.chain import steps_of
+from kvcli.plan.time.steps import Steps
 from kvcli.plan.weights import WeightBytes
 from kvcli.plan.workload import Workload
 
@@ -101,46 +102,45 @@ def latency_on(
     shared: Shared | None,
     device: Accelerator,
     draft: DraftPlan | None = None,
+    host_bytes_per_s: float = 0.0,
 ) -> Latency:
     """Floors of a workload on a device, or on as many of them as share the model.
 
     Under speculative decoding a step checks the drafted tokens and the one after them at once, and something drafted them: at least
     one pass of the drafter.
     """
-    chain = ONE if shared is None else _chain(workload, shared)
-    amount = cache.read_bytes_per_step if shared is None else sum(each.cache_read_bytes for each in shared.chain) // chain.batches
-    read = cache_line(cache, "kv_read", amount)
-    reads = [weights_line(spec, weights, "weights_read", shared), read]
+    steps = steps_of(spec, workload, weights, cache, shared, device, draft, host_bytes_per_s)
+    tokens, batch = workload.context_tokens, workload.batch_size
+    amount = cache.read_bytes_per_step if shared is None else steps.cache_read_bytes(tokens, batch)
+    reads = [weights_line(spec, weights, "weights_read", shared), cache_line(cache, "kv_read", amount)]
     if draft is not None and draft.read_bytes_per_draft:
         numbers = (("bytes", draft.read_bytes_per_draft),)
         reads.append(Line("draft_read", draft.read_bytes_per_draft, Unit.BYTES, Formula("draft_read", numbers)))
-    tokens = 1 + (draft.speculation.drafted if draft else 0)
-    computed = spec if shared is None or shared.placement is None else on_device(spec, shared.placement)
-    times = latency(computed, workload, tuple(reads), device, weights.multiply_units, chain, tokens)
-    if shared is None or not workload.batch_size % shared.split.data:
+    decode = steps.decode(tuple(reads))
+    peak, rate = fastest(device, steps.units), device.bandwidth_bound_bytes_per_s
+    times = Latency(
+        decode=decode,
+        prefill=steps.prefill(reads[0], batch),
+        arithmetic_intensity=steps.flops(tokens, batch) / steps.at_work(batch) / max(1, sum(int(line.amount) for line in reads)),
+        ridge=peak / rate if peak else None,
+        tokens_per_step=steps.tokens,
+        steps=steps,
+    )
+    if shared is None or not batch % shared.split.data:
         return times
-    return times._replace(tokens_per_s=_uneven_rate(times, reads, workload, shared, device, weights.multiply_units, chain))
+    return times._replace(tokens_per_s=_uneven_rate(times, steps, shared))
 
 
-def _uneven_rate(
-    times: Latency, reads: list[Line], workload: Workload, shared: Shared, device: Accelerator, units: tuple[str, ...], chain: Chain
-) -> float:
+def _uneven_rate(times: Latency, steps: Steps, shared: Shared) -> float:
     """Tokens a second of replicas that do not wait for each other: those with a sequence fewer have shorter steps."""
-    fewest, more = divmod(workload.batch_size, shared.split.data)
+    batch, device = steps.work.batch_size, steps.device
+    fewest, more = divmod(batch, shared.split.data)
     rate = more * (fewest + 1) / times.decode.seconds if times.decode.seconds else float("inf")
     if not fewest:
         return rate * times.tokens_per_step
     idle = shared.idle_chain
-    weights_read = sum(each.weights_read_bytes for each in idle)
-    cache_read = sum(each.cache_read_bytes for each in idle) // chain.batches
+    moved = sum(each.weights_read_bytes for each in idle) + sum(each.cache_read_bytes for each in idle) // steps.batches(batch)
     # only bytes: a floor of their step that may be low makes the rate's ceiling high, which it may be
-    memory_s, _ = floor_terms(weights_read + cache_read, 0, device, units, chain.stages)
-    rate += (shared.split.data - more) * fewest / memory_s if memory_s else float("inf")
+    memory_s = (moved - steps.chain.stages * cache_bytes(device)) / device.bandwidth_bound_bytes_per_s
+    rate += (shared.split.data - more) * fewest / memory_s if memory_s > 0 else float("inf")
     return rate * times.tokens_per_step
-
-
-def _chain(workload: Workload, shared: Shared) -> Chain:
-    """Stages work on batches of their own at a time, at most one for each sequence."""
-    split = shared.split
-    sequences = -(-workload.batch_size // split.data)
-    return Chain(split.tensor, split.pipeline, split.data, min(split.pipeline, sequences))

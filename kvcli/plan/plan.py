@@ -9,10 +9,11 @@ from kvcli.dtypes import COMPUTE, KvTypes
 from kvcli.errors import BadInput, Notice
 from kvcli.ledger import Formula, Ledger
 from kvcli.model.cache_records import Attention, CacheRecord
-from kvcli.model.layers import LayerGroup, cache_bytes, read_bytes, written_bytes
+from kvcli.model.layers import LayerGroup, cache_bytes, written_bytes
 from kvcli.model.spec import ModelSpec
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.storage.policy import Stored
+from kvcli.plan.time.reads import batch_read_bytes
 from kvcli.plan.weights import WeightBytes, weight_bytes
 from kvcli.plan.workload import Workload
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from kvcli.plan.floors import Latency
     from kvcli.plan.sharing.shared import Shared
     from kvcli.plan.speculative import DraftPlan
+    from kvcli.plan.time.options import Timing
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,14 @@ class Plan(NamedTuple):
     notices: tuple[Notice, ...]
     shared: Shared | None = None
     draft: DraftPlan | None = None
+    asked_timing: Timing | None = None
+
+    @property
+    def timing(self) -> Timing:
+        """What was asked about time beside the workload."""
+        from kvcli.plan.time.options import Timing  # only a device pays for it
+
+        return self.asked_timing or Timing()
 
     @property
     def total_bytes(self) -> int:
@@ -108,6 +118,10 @@ def build(request: PlanRequest) -> Plan:
     Raises BadInput for types that the model's rows or the engine cannot store, NotModelled where the engine has no rule.
     """
     spec, workload = request.spec, request.workload
+    if workload[4:] != (0, 0, 1):
+        from kvcli.plan.time.options import check_workload  # only those who say how a prompt is cached pay for it
+
+        check_workload(workload)
     weights = weight_bytes(spec, request.weights)
     kv, kv_notices = _kv_types(request)
     shared = _shared(request, weights, kv)
@@ -133,10 +147,16 @@ def build(request: PlanRequest) -> Plan:
     if request.device is not None:
         from kvcli.plan.lines import latency_on, memory_on  # only a device pays for it
 
+        host_rate = request.timing.host_bytes_per_s if request.timing else 0.0
         memory = memory_on(spec, weights, cache, shared, request.device, draft)
-        times = latency_on(spec, workload, weights, cache, shared, request.device, draft)
-        notices += _device_notices(request.device, weights, shared)
-    return Plan(spec, workload, cache, weights, request.device, memory, times, tuple(notices), shared, draft)
+        times = latency_on(spec, workload, weights, cache, shared, request.device, draft, host_rate)
+        notices += _device_notices(request.device, weights, shared, host_rate)
+    plan = Plan(spec, workload, cache, weights, request.device, memory, times, tuple(notices), shared, draft, request.timing)
+    if request.timing and request.timing.slo and times:
+        from kvcli.plan.time.limits import limit_notices  # only those with a limit pay for it
+
+        plan = plan._replace(notices=(*plan.notices, *limit_notices(plan)))
+    return plan
 
 
 def _shared(request: PlanRequest, weights: WeightBytes, kv: KvTypes) -> Shared | None:
@@ -216,7 +236,7 @@ def _cache(request: PlanRequest, kv: KvTypes, stored: Stored, shared: Shared | N
         block_tokens=stored.block_tokens,
         notices=stored.notices,
         # states are read and written whole by every step
-        read_bytes_per_step=max(0, batch * read_bytes(spec.groups, n, kv) + state - stored.narrower_bytes),
+        read_bytes_per_step=max(0, batch_read_bytes(spec, n, batch, workload.shared_prefix_tokens, kv) + state - stored.narrower_bytes),
         written_bytes_per_step=batch * written_bytes(spec.groups, kv) + sum(r.state_bytes for r in rows if r.kind != "cross_attention"),
     )
 
@@ -257,15 +277,22 @@ def _formula(record: CacheRecord, layers: int, workload: Workload, kv: KvTypes, 
     return Formula("record_cache", (*common, ("needed_bytes_of_one", needed), ("state_bytes_of_one", state)))
 
 
-def _device_notices(device: Accelerator, weights: WeightBytes, shared: Shared | None) -> list[Notice]:
+#: what floors say of links
+_LINKS = "of what devices send each other floors count at most the least that a decode step must receive, so they may be low"
+
+
+def _device_notices(device: Accelerator, weights: WeightBytes, shared: Shared | None, host_rate: float) -> list[Notice]:
     notices = [Notice("overheads_not_counted", "memory counts weights and cache; activations, device context and graphs come on top")]
     if device.usable_bytes is None:
         notices = [Notice("unknown_memory", f"{device.id} is sold with different amounts of memory: nothing is said about fitting")]
-    if shared is not None and shared.host is not None:
-        text = "what is read from the host's memory is not in the floors: nothing is known of its bandwidth"
+    if shared is not None and shared.host is not None and host_rate:
+        text = "the host's memory is in the floors at the rate given, less what the largest CPU cache could keep"
+        notices.append(Notice("host_in_floors", text))
+    elif shared is not None and shared.host is not None:
+        text = "what is read from the host's memory is not in the floors: nothing is known of its bandwidth (--host-bandwidth)"
         notices.append(Notice("host_not_in_floors", text))
     elif shared is not None:
-        notices.append(Notice("links_not_in_floors", "what devices send each other is not in the floors, so they may be low"))
+        notices.append(Notice("links_not_in_floors", _LINKS))
     if not device.peak(*weights.multiply_units):
         notices.append(Notice("unknown_peak", f"no peak of {device.id} is known for {weights.dtype} weights: floors are bandwidth alone"))
     return notices

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kvcli.hardware.accelerators import Accelerator
     from kvcli.plan.sharing.offload import Offload
     from kvcli.plan.speculative import Speculation
+    from kvcli.plan.time.options import Timing
 
 
 class PlanRequest(NamedTuple):
@@ -29,6 +30,7 @@ class PlanRequest(NamedTuple):
     split: Split = ALONE
     offload: Offload | None = None
     speculation: Speculation | None = None
+    timing: Timing | None = None
 
     @property
     def shared(self) -> bool:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kvcli.dtypes import KvTypes
 from kvcli.errors import BadInput, Notice, NotModelled
-from kvcli.model.layers import LayerGroup, read_bytes
+from kvcli.model.layers import LayerGroup
 from kvcli.model.spec import ModelSpec, TensorFile
 from kvcli.plan.sharing.rules import ceil_div
 from kvcli.plan.storage.policy import Stored
+from kvcli.plan.time.steps import Caches
 from kvcli.plan.weights import WeightBytes, weight_bytes
 from kvcli.units import format_bytes
 
@@ -193,7 +194,7 @@ def _on_one(
         stored = request.engine.store(joined(request.spec, drafter), work, kv).total_bytes - main.total_bytes
     else:
         stored = request.engine.store(drafter, work, kv).total_bytes
-    cache_read = work.batch_size * read_bytes(drafter.groups, work.context_tokens, kv)
+    cache_read = Caches(drafter, kv).read_bytes(work.context_tokens, work.batch_size, work)
     read = weights.read_bytes_per_step + head + cache_read
     return plan._replace(stored_bytes=stored, weights_bytes=weights.resident_bytes, read_bytes_per_draft=read)
 

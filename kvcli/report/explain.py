@@ -48,7 +48,10 @@ EQUATIONS = {
     "bytes_over_bandwidth": "{bytes:,} B / {bytes_per_s:,.0f} B/s",
     "last_level_cache": "taken off: what may stay in the last-level cache, {bytes:,} B",
     "flops_over_peak": "{flops:,} FLOP / {flops_per_s:,.0f} FLOP/s",
-    "larger_of": "the larger of {bandwidth_s:.6g} s and {compute_s:.6g} s, since memory and arithmetic overlap",
+    "prefill_shared_flops": "{first:,} of the first, and {others} x {each:,} of what comes after the shared prefix",
+    "cached_read": "what the last token looks at of {cached_tokens:,} cached tokens a sequence, a shared prefix once",
+    "link_bytes": "at least what a device receives: a vector a token for each of {layers} layers with tensor parallelism, and each stage",
+    "host_read": "{bytes:,} B of the host's memory, beyond the 1,152 MiB that the largest CPU cache could keep",
 }
 
 
@@ -56,6 +59,10 @@ def equation(formula: Formula) -> str:
     """The equation in words and numbers; sums of layers list their terms."""
     if formula.name == "sum_of_layers":
         return "sum over layer groups: " + " + ".join(f"{value:,}" for _, value in formula.terms)
+    if formula.name == "larger_of":
+        times = [f"{seconds:.6g} s" for _, seconds in formula.terms]
+        text = f"{', '.join(times[:-1])} and {times[-1]}"
+        return f"the {'larger' if len(times) == 2 else 'largest'} of {text}, since memory and arithmetic overlap"
     if formula.name == "sum_of_stages":
         text = " + ".join(f"{value:,}" for _, value in formula.terms)
         return f"of the busiest device of each stage: {text}" if len(formula.terms) > 1 else f"of the busiest device: {text}"

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from kvcli.hardware.accelerators import find
-from kvcli.plan.floors import Latency
+from kvcli.plan.floors import Latency, fastest
 from kvcli.plan.lines import latency_on
 from kvcli.plan.plan import Plan
 from kvcli.plan.sharing.shared import Shared
@@ -14,6 +14,7 @@ from kvcli.plan.speculative import DraftPlan
 from kvcli.plan.weights import WeightBytes, expected_read_bytes
 from kvcli.report import table
 from kvcli.report.table import Column
+from kvcli.report.time_rows import time_rows
 from kvcli.units import (
     exact_bytes,
     format_bandwidth,
@@ -227,7 +228,7 @@ def _print_floors(plan: Plan, times: Latency) -> None:
     device = plan.device
     if device is None:
         return
-    peak = device.peak(*plan.weights.multiply_units)
+    peak = fastest(device, plan.weights.multiply_units)
     batch = plan.workload.batch_size
     ridge = f"ridge {four_digits(times.ridge)} FLOP/B" if times.ridge else "ridge unknown"
     rows = [
@@ -242,6 +243,7 @@ def _print_floors(plan: Plan, times: Latency) -> None:
             f"{four_digits(times.arithmetic_intensity)} FLOP/B",
             ridge,
         ],
+        *time_rows(plan),
     ]
     rates = f"{format_bandwidth(device.bandwidth_bound_bytes_per_s)}" + (f", {format_flops(peak)}/s" if peak else ", peak unknown")
     verdict = "" if plan.memory is None else ("; weights and cache fit" if plan.memory.fits else "; weights and cache do not fit")
@@ -254,7 +256,7 @@ def _print_well_known(plan: Plan) -> None:
     """Floors on some parts, computed from the same two ledger lines."""
     rows = []
     for part in map(find, WELL_KNOWN):
-        times = latency_on(plan.spec, plan.workload, plan.weights, plan.cache, plan.shared, part, plan.draft)
+        times = latency_on(plan.spec, plan.workload, plan.weights, plan.cache, plan.shared, part, plan.draft, plan.timing.host_bytes_per_s)
         fits = "" if part.usable_bytes is None else _yes_no(plan.device_bytes <= part.usable_bytes)
         rows.append(
             [

@@ -16,6 +16,7 @@ from kvcli.model.layers import LayerGroup
 from kvcli.model.spec import ModelSpec
 from kvcli.plan.sharing.split import Split
 from kvcli.plan.storage.policy import StoragePolicy, Stored
+from kvcli.plan.time.reads import sequences_read_bytes
 from kvcli.plan.workload import Workload
 
 COPIES = "copies on other devices"
@@ -129,7 +130,8 @@ def share_cache(
                     needed = record.needed_bytes(rank.tokens, kv)
                     held[index] += rank.devices * layers * (needed + state)
                     causes[EVEN] += rank.devices * layers * (record.needed_bytes(kept, kv) - needed)
-                    read += layers * (record.read_bytes(rank.tokens, kv) + state)
+                    prefix = min(rank.tokens, -(-workload.shared_prefix_tokens * rank.tokens // workload.context_tokens))
+                    read += layers * state + group.count * sequences_read_bytes(record, rank.tokens, rank.sequences, prefix, kv)
             read = max(0, read - stored.narrower_bytes)
             for cause, size in stored.causes:
                 causes[cause] += rank.devices * size
