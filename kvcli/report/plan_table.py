@@ -182,6 +182,8 @@ def _print_one(plan: Plan) -> None:
     print()
     if plan.latency and plan.device:
         _print_floors(plan, plan.latency)
+    elif plan.device:
+        print(f"no floors on {plan.device.name}: no rate is known that it cannot exceed")
     else:
         _print_well_known(plan)
 
