@@ -101,7 +101,7 @@ def parse_bytes(text: str, option: str) -> int:
     unit = match and _SIZES.get(match[3])
     if match and unit:
         scale: int = 10 ** len(match[2] or "")
-        size = (int(match[1]) * scale + int(match[2] or 0)) * unit // scale
+        size: int = (int(match[1]) * scale + int(match[2] or 0)) * unit // scale
         if 0 < size < 2**63:
             return size
     raise BadInput(

@@ -90,7 +90,7 @@ def _named_devices(
         from kvcli.hardware.user_parts import read
 
         own = read(file)
-    parts = [_device(name, own) for name in asked] or list(own)
+    parts = [device_of(name, own) for name in asked] or list(own)
     if mig is not None:
         from kvcli.hardware.mig import instance
 
@@ -106,7 +106,8 @@ def _named_devices(
     return [*parts]
 
 
-def _device(name: str, own: tuple[Accelerator, ...]) -> Accelerator:
+def device_of(name: str, own: tuple[Accelerator, ...] = ()) -> Accelerator:
+    """One part: `local`, `cpu`, a user's own, or one of the table by id or driver name. Raises BadInput and CannotRunHere."""
     wanted = name.strip().lower()
     if wanted == "local":
         from kvcli.hardware.local import local_part

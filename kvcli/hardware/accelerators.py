@@ -10,7 +10,6 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-from kvcli.errors import BadInput
 from kvcli.model.presets import folder
 
 GIB = 2**30

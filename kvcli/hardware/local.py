@@ -59,9 +59,11 @@ def local_gpus() -> list[LocalGpu]:
 
 
 def _has_bindings() -> bool:
-    from importlib.util import find_spec
-
-    return find_spec("pynvml") is not None
+    try:
+        import pynvml  # noqa: F401 - only whether it is there
+    except ImportError:
+        return False
+    return True
 
 
 def _slices(nvml: Any, handle: object) -> list[object]:
