@@ -83,9 +83,11 @@ def measured_rate() -> dict[str, Any] | None:
     try:
         document = json.loads(_file().read_text(encoding="utf-8"))
         rate, when = float(document["bytes_per_s"]), str(document["time_utc"])
-    except (OSError, ValueError, TypeError, KeyError):
+        how = f"{document['kernel']}, {document['threads']} threads"
+    except (OSError, ValueError, TypeError, KeyError, CannotRunHere):  # also: this user has no home folder
         return None
-    return document if 0 < rate < 1e15 and re.match(r"\d{4}-\d\d-\d\dT", when) else None
+    usable = 0 < rate < 1e15 and re.match(r"\d{4}-\d\d-\d\dT", when) and len(how) < 80 and how.isprintable()
+    return document if usable else None
 
 
 def keep_rate(rate: dict[str, Any], threads: int, time_utc: str) -> Path:

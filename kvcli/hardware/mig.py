@@ -81,7 +81,8 @@ def _slice(part: Accelerator, profile: Profile) -> Accelerator:
     compute = profile.multiprocessors or profile.compute
     share = profile.memory
     # without a count of multiprocessors a slice may have up to one more compute slice's worth
-    slack = 1.0 if profile.multiprocessors else float(min(Fraction(1), profile.compute + Fraction(1, 7)) / profile.compute)
+    one = Fraction(1, int(profile.compute_text.partition("/")[2]))
+    slack = 1.0 if profile.multiprocessors else float(min(Fraction(1), profile.compute + one) / profile.compute)
     basis = {
         "lgip": "instance memory, as nvidia-smi mig -lgip lists it",
         "reported": "instance memory, as reported by users",

@@ -10,6 +10,7 @@ import pytest
 from kvcli.errors import BadInput, CannotRunHere
 from kvcli.hardware import local, machine, smi
 
+NO_KERNEL = '{"bytes_per_s": 1e9, "time_utc": "2026-11-29T10:00:00Z"}'
 MIB, GIB = 2**20, 2**30
 
 
@@ -142,7 +143,9 @@ def test_the_processor_where_its_rate_was_measured(monkeypatch, tmp_path):
     assert list(path.parent.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"bytes_per_s": -1, "time_utc": "2026-11-29T"}', '{"bytes_per_s": 1e9, "time_utc": 5}', "1"])
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"bytes_per_s": -1, "time_utc": "2026-11-29T"}', '{"bytes_per_s": 1e9, "time_utc": 5}', "1", NO_KERNEL]
+)
 def test_a_damaged_record_of_a_rate_is_none(monkeypatch, tmp_path, text):
     monkeypatch.setenv("KVCLI_HOME", str(tmp_path))
     path = machine.keep_rate({"bytes_per_s": 2e10, "kernel": "sum"}, 2, "2026-11-29T10:00:00Z")

@@ -6,6 +6,8 @@ from kvcli.errors import BadInput
 from kvcli.hardware.match import candidates, one, similar, words
 
 GIB = 2**30
+#: Names that contain a part's name and are another part: laptop, virtual and export versions.
+OTHER_PARTS = ["NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA A40-48Q", "NVIDIA A10M", "NVIDIA H100 80GB HBM2e", "NVIDIA L40G"]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +67,9 @@ def test_a_shared_name_asks(name):
     assert len(candidates(name)) > 1
 
 
-@pytest.mark.parametrize("name", ["H100", "NVIDIA A100", "4090", "RTX", "H100 SXM", "A100 80GB", "GH200", "Thor 2", "", " ", "graphics"])
+@pytest.mark.parametrize(
+    "name", ["H100", "NVIDIA A100", "4090", "RTX", "H100 SXM", "A100 80GB", "GH200", "Thor 2", "", " ", "graphics", *OTHER_PARTS]
+)
 def test_a_piece_of_a_name_is_no_match(name):
     with pytest.raises(BadInput) as caught:
         one(name)

@@ -18,6 +18,8 @@ GUIDE = {
     "h100-nvl-94": "1g.12gb 1g.24gb 2g.24gb 3g.47gb 4g.47gb 7g.94gb",
     "gh200-96": "1g.12gb 1g.24gb 2g.24gb 3g.48gb 4g.48gb 7g.96gb",
     "h200-sxm": "1g.18gb 1g.35gb 2g.35gb 3g.71gb 4g.71gb 7g.141gb",
+    "rtxpro6000-server": "1g.24gb 2g.48gb 4g.96gb",
+    "rtxpro5000-48": "1g.12gb 2g.24gb 4g.48gb",
     "b200": "1g.23gb 1g.45gb 2g.45gb 3g.90gb 4g.90gb 7g.180gb",
 }
 
@@ -33,7 +35,7 @@ def test_a_slice_is_less_than_its_part_and_more_than_nothing(each):
     part = instance(whole, each.name)
     assert 0 < part.usable_bytes <= part.memory_bytes <= whole.memory_bytes
     slices = int(each.name.partition("g")[0])
-    assert each.compute == Fraction(slices, 4 if each.part == "a30" else 7)
+    assert each.compute == Fraction(slices, 4 if each.part.startswith(("a30", "rtxpro")) else 7)
     # the label in the name is decimal or binary, and the driver gives a little less
     label = int(each.name.partition(".")[2].removesuffix("gb"))
     assert 0.85 * label * 1e9 <= part.memory_bytes <= label * 2**30
@@ -44,6 +46,12 @@ def test_a_slice_is_less_than_its_part_and_more_than_nothing(each):
         assert rate <= whole.peak(unit)
         # seven slices of a part never compute more than the part, at its highest clock
         assert part.peak_bound(unit) <= whole.peak_bound(unit) * 1.0001
+
+
+def test_a_slice_whose_multiprocessors_nobody_counted_is_bounded_by_one_slice_more():
+    whole, part = find("b200"), instance(find("b200"), "3g.90gb")
+    assert part.peak("bf16") == pytest.approx(whole.peak("bf16") * 3 / 7)
+    assert part.peak_bound("bf16") == pytest.approx(whole.peak_bound("bf16") * 4 / 7)
 
 
 def test_a_slice_by_hand():
