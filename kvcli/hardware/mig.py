@@ -16,7 +16,7 @@ from kvcli.errors import BadInput
 from kvcli.hardware.accelerators import GIB, Accelerator, by_driver_name
 from kvcli.model.presets import folder
 
-SOURCE = "NVIDIA MIG user guide, supported profiles (v580); nvidia-smi mig -lgip captures"
+SOURCE = "NVIDIA MIG user guide (v580), for H20 the vGPU documentation; nvidia-smi mig -lgip captures"
 #: Where nobody reported a slice's memory: what slices of other parts lack at most against their plain share.
 UNREPORTED = Fraction(9, 10)
 
