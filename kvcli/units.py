@@ -112,6 +112,43 @@ def _too_many(text: str, option: str) -> BadInput:
     )
 
 
+_AMOUNT = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,9}))?\s*([A-Za-z]+)")
+_SIZES = {
+    "B": 1,
+    **{f"{letter}B": 1000**power for power, letter in enumerate("kMGTPE", 1)},
+    **{f"{letter}iB": 1024**power for power, letter in enumerate("KMGTPE", 1)},
+}
+#: `KB` and all-lower-case spellings are common and say the same; `Gb` would be bits and is refused.
+_SIZES |= {"KB": 1000, "kiB": 1024} | {unit.lower(): size for unit, size in _SIZES.items()}
+
+
+def parse_bytes(text: str, option: str) -> int:
+    """A size with its unit: `80GiB` is 80 x 2^30 and `80GB` 80 x 10^9 bytes. Raises BadInput, also for a bare number."""
+    match = _AMOUNT.fullmatch(text.strip().replace("_", ""))
+    unit = match and _SIZES.get(match[3])
+    if match and unit:
+        scale: int = 10 ** len(match[2] or "")
+        size: int = (int(match[1]) * scale + int(match[2] or 0)) * unit // scale
+        if 0 < size < 2**63:
+            return size
+    raise BadInput(
+        f"{option} {text[:40]!r} is not a size with a unit",
+        hint="as in 80GiB (binary) or 80GB (decimal)",
+        code="bad_size",
+    )
+
+
+def parse_rate(text: str, option: str) -> float:
+    """Bytes/s with their unit: `3.35TB/s`, `936 GB/s`, `87GiB/s`. Raises BadInput, also for a bare number or for bits."""
+    amount, slash, per = text.strip().rpartition("/")
+    if slash and per.strip() == "s":
+        try:
+            return float(parse_bytes(amount, option))
+        except BadInput:
+            pass
+    raise BadInput(f"{option} {text[:40]!r} is not a rate with a unit", hint="as in 3.35TB/s or 936GB/s", code="bad_rate")
+
+
 _BYTE_UNITS = (("EiB", 2**60), ("PiB", 2**50), ("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
 

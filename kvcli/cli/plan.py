@@ -43,6 +43,10 @@ def plan(
     kv_dtype: Annotated[str, typer.Option(metavar="T|K:V", help="Type of the cache: fp16, bf16, fp8, int8, q8_0, ...")] = "auto",
     weights: Annotated[str, typer.Option(metavar="T", help="Type of the weights, or a mix: q4_k_m (default: the file's).")] = "auto",
     device: Annotated[list[str] | None, typer.Option(metavar="NAME|local", help="Part to hold it against; repeatable.")] = None,
+    mig: Annotated[str | None, typer.Option(metavar="PROFILE", help="A MIG slice of the device: 3g.40gb.")] = None,
+    device_file: Annotated[str | None, typer.Option(metavar="FILE", help="A CSV file of parts of your own.")] = None,
+    bandwidth: Annotated[str | None, typer.Option(metavar="RATE", help="Your own figure for the device: 3.35TB/s.")] = None,
+    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Your own figure for what the device has: 80GiB.")] = None,
     engine: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help=f"Whose storage rule, repeatable: {', '.join(ENGINES)} (default: ideal).")
     ] = None,
@@ -104,7 +108,7 @@ def plan(
     hub = HubAccess(lambda text: print(text, file=sys.stderr, flush=True), offline, headers=asked is None)
     specs = [resolve(model, assume, hub) for model in models]
     over = sweep_of(sweep, {"ctx": ctx, "batch": None if batch == "1" else batch, "device": device, "tp": tp})
-    parts, local = devices_of(over.get("device") or device, look=human)
+    parts, local = devices_of(over.get("device") or device, human, mig, device_file, bandwidth, memory)
     prompt = 0 if prompt_tokens is None else parse_count(prompt_tokens, "--prompt-tokens")
     encoder = 0 if encoder_tokens is None else parse_count(encoder_tokens, "--encoder-tokens")
     options = EngineOptions(

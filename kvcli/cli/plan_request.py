@@ -10,7 +10,7 @@ from kvcli.model.spec import ModelSpec
 from kvcli.plan.plan import Plan, build
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.sharing.split import ALONE, Split
-from kvcli.units import parse_count, parse_counts
+from kvcli.units import parse_bytes, parse_count, parse_counts, parse_rate
 
 if TYPE_CHECKING:
     from kvcli.hardware.accelerators import Accelerator
@@ -102,13 +102,21 @@ def layers_of(text: str | None, option: str) -> int | None:
     return 0 if text is not None and text.strip() == "0" else count(text, option)
 
 
-def devices_of(asked: list[str] | None, look: bool) -> tuple[list[Accelerator | None], list[Notice]]:
-    """The parts to plan for. Without a name, people get the GPU of this machine; documents never depend on it."""
-    if asked:
-        from kvcli.hardware.accelerators import find
-        from kvcli.hardware.local import local_part
+def devices_of(
+    asked: list[str] | None,
+    look: bool,
+    mig: str | None = None,
+    file: str | None = None,
+    bandwidth: str | None = None,
+    memory: str | None = None,
+) -> tuple[list[Accelerator | None], list[Notice]]:
+    """The parts to plan for. Without a name, people get the GPU of this machine; documents never depend on it.
 
-        return [local_part() if name.strip().lower() == "local" else find(name) for name in asked], []
+    `file` has a user's own parts, all of which are meant where none is named; `bandwidth` and `memory` replace what a part has, or
+    are all that is known of one; `mig` takes a slice of each.
+    """
+    if asked or file or bandwidth or memory or mig:
+        return _named_devices(asked or [], mig, file, bandwidth, memory), []
     if look:
         from kvcli.hardware.local import local_gpus
 
@@ -120,6 +128,46 @@ def devices_of(asked: list[str] | None, look: bool) -> tuple[list[Accelerator | 
         if gpus:
             return [None], [Notice("unknown_device", f"this machine's GPU, {gpus[0].driver_name}, is not in the table of parts")]
     return [None], []
+
+
+def _named_devices(
+    asked: list[str], mig: str | None, file: str | None, bandwidth: str | None, memory: str | None
+) -> list[Accelerator | None]:
+    own: tuple[Accelerator, ...] = ()
+    if file:
+        from kvcli.hardware.user_parts import read
+
+        own = read(file)
+    parts = [device_of(name, own) for name in asked] or list(own)
+    if mig is not None:
+        from kvcli.hardware.mig import instance
+
+        if not parts:
+            raise BadInput("--mig takes a slice of a device, and none is named", hint="--device a100-sxm4-80 --mig 3g.40gb", code="usage")
+        parts = [instance(part, mig) for part in parts]
+    if bandwidth is not None or memory is not None:
+        from kvcli.hardware.user_parts import custom, override
+
+        rate = None if bandwidth is None else parse_rate(bandwidth, "--bandwidth")
+        size = None if memory is None else parse_bytes(memory, "--memory")
+        parts = [override(part, rate, size) for part in parts] or [custom(rate, size)]
+    return [*parts]
+
+
+def device_of(name: str, own: tuple[Accelerator, ...] = ()) -> Accelerator:
+    """One part: `local`, `cpu`, a user's own, or one of the table by id or driver name. Raises BadInput and CannotRunHere."""
+    wanted = name.strip().lower()
+    if wanted == "local":
+        from kvcli.hardware.local import local_part
+
+        return local_part()
+    if wanted == "cpu":
+        from kvcli.hardware.machine import cpu_part
+
+        return cpu_part()
+    from kvcli.hardware.accelerators import find
+
+    return find(name, own)
 
 
 def contexts_of(spec: ModelSpec, asked: str | None, column: bool) -> list[int]:

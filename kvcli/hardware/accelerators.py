@@ -10,7 +10,6 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-from kvcli.errors import BadInput
 from kvcli.model.presets import folder
 
 GIB = 2**30
@@ -25,7 +24,10 @@ class Accelerator:
 
     `memory_bytes` is the driver's total (or the label, see `memory_basis`), None for parts sold with any amount;
     `usable_bytes` is what a process can get of it.
-    `bandwidth_bound_bytes_per_s` is a rate the part cannot exceed: the nominal one unless the table knows better.
+    `bandwidth_bound_bytes_per_s` is a rate the part as sold cannot exceed: the nominal one unless the table knows better; 0 where
+    none is known, and then there is no floor. `bandwidth_measured_bytes_per_s` is the best that somebody published, or this machine
+    measured; it is no bound. `link_bytes_per_s` is one direction of all links to other devices. `max_clock_ratio` and
+    `fp16_accumulate_ratio` say how far peaks may be exceeded: by the highest clock, and by tensor cores that add up in fp16.
     """
 
     id: str
@@ -42,6 +44,43 @@ class Accelerator:
     source: str
     confidence: str
     notes: str
+    vendor: str = ""
+    kind: str = ""
+    memory_label: str = ""
+    memory_type: str = ""
+    driver_total_bytes: int | None = None
+    context_total_gib: str = ""
+    bandwidth_measured_bytes_per_s: float = 0.0
+    bandwidth_overclocked_bytes_per_s: float = 0.0
+    compute_basis: str = ""
+    max_clock_ratio: float = 1.0
+    fp16_accumulate_ratio: float = 1.0
+    link_bytes_per_s: float = 0.0
+    origin: str = ""
+    measured_on: str = ""
+
+    @property
+    def basis(self) -> str:
+        """Where its numbers come from: `user …`, `measured …`, or the table with its source."""
+        return self.origin or f"constant ({self.source}; confidence {self.confidence})"
+
+    @property
+    def driver_names(self) -> tuple[str, ...]:
+        """All names that drivers report for it."""
+        return tuple(name for name in self.driver_name.split("|") if name)
+
+    @property
+    def unified(self) -> bool:
+        """Whether it shares its memory with the host's processors."""
+        return "unified" in self.memory_label or self.kind == "cpu"
+
+    def peak_bound(self, *types: str) -> float:
+        """A rate in FLOP/s that the named types cannot exceed on the part as sold; 0 where none is known."""
+        known = dict(self.peak_flops)
+        rates = [rate * (self.fp16_accumulate_ratio if name in ("fp16", "fp8") else 1.0) for name, rate in self.peak_flops if name in types]
+        if "fp8" in types and known.get("fp8"):
+            rates.append(known.get("int8", 0.0))  # units that add up fp8 products in fp16 are as fast as int8's
+        return self.max_clock_ratio * max(rates, default=0.0)
 
     def peak(self, *types: str) -> float:
         """The fastest of the named types, in FLOP/s; 0 where none is known."""
@@ -94,6 +133,18 @@ def _accelerator(row: dict[str, str]) -> Accelerator:
         source=row["source"],
         confidence=row["confidence"],
         notes=row["notes"],
+        vendor=row["vendor"],
+        kind=row["class"],
+        memory_label=row["mem_vendor_label"],
+        memory_type=row["mem_type"],
+        driver_total_bytes=int(row["mem_total_mib_reported"]) * 2**20 if row["mem_total_mib_reported"] else None,
+        context_total_gib=row["cuda_context_total_gib_seen"],
+        bandwidth_measured_bytes_per_s=_float(row["bw_measured_gbs"]) * 1e9,
+        bandwidth_overclocked_bytes_per_s=_float(row["bw_overclock_gbs"]) * 1e9,
+        compute_basis=row["compute_basis"],
+        max_clock_ratio=_float(row["max_clock_ratio"]) or 1.0,
+        fp16_accumulate_ratio=_float(row["fp16_acc_ratio"]) or 1.0,
+        link_bytes_per_s=_float(row["scaleup_gbs_bidir_total"]) * 1e9 / 2,
     )
 
 
@@ -108,30 +159,18 @@ def table() -> tuple[Accelerator, ...]:
 
 def by_driver_name(name: str) -> list[Accelerator]:
     """Every part whose driver reports exactly this name; several where the name does not tell them apart."""
-    return [part for part in table() if part.driver_name and part.driver_name == name]
+    return [part for part in table() if name and name in part.driver_names]
 
 
-def find(text: str) -> Accelerator:
-    """The part of that id, or of that exact driver name. Raises BadInput that lists the nearest or all candidates."""
+def find(text: str, parts: tuple[Accelerator, ...] = ()) -> Accelerator:
+    """The part of that id, or of that driver name, among `parts` (a user's) and the table.
+
+    Raises BadInput that lists the nearest or all candidates.
+    """
     wanted = text.strip()
-    for part in table():
-        if part.id == wanted.lower():
+    for part in (*parts, *table()):
+        if part.id.lower() == wanted.lower():
             return part
-    named = by_driver_name(wanted)
-    if len(named) == 1:
-        return named[0]
-    if named:
-        candidates = ", ".join(part.id for part in named)
-        raise BadInput(f"{text!r} is what several parts report: {candidates}", hint="give one of these ids", code="ambiguous_device")
-    ids = [part.id for part in table()]
-    near = [i for i in ids if i.startswith(wanted.lower())] if wanted else []
-    import difflib
+    from kvcli.hardware.match import one  # only a name pays for it
 
-    near = near or difflib.get_close_matches(wanted.lower(), ids, n=4, cutoff=0.5)
-    raise BadInput(
-        f"no device is called {text[:80]!r}",
-        hint=("did you mean " + ", ".join(near[:6]) + "?")
-        if near
-        else "devices are named as in presets/accelerators.csv, e.g. h100-sxm5-80",
-        code="unknown_device",
-    )
+    return one(wanted)

@@ -58,3 +58,9 @@ def read_rate(device: torch.device, clock: Callable[[], int] | None = None) -> R
             if best is None or rate > best.bytes_per_s:
                 best = ReadRate(rate, name, size)
     return best
+
+
+def cpu_read_rate() -> tuple[ReadRate, int] | None:
+    """The read rate of this machine's processor and the threads that read; None where too little memory is free."""
+    rate = read_rate(torch.device("cpu"))
+    return None if rate is None else (rate, torch.get_num_threads())

@@ -12,6 +12,7 @@ import torch
 
 from kvcli import __version__
 from kvcli.hardware.local import driver_version
+from kvcli.hardware.machine import cpu_name
 
 
 def environment(device: torch.device, now: datetime | None = None) -> dict[str, Any]:
@@ -30,18 +31,6 @@ def environment(device: torch.device, now: datetime | None = None) -> dict[str, 
         "commit": commit(),
         "time_utc": (now or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
-
-
-def cpu_name() -> str:
-    """The processor's name as the system has it."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def commit() -> str | None:

@@ -149,26 +149,12 @@ def cache_bytes(device: Accelerator) -> int:
     return LARGEST_CPU_CACHE_BYTES if unknown else device.last_level_cache_bytes
 
 
-def fastest(device: Accelerator, units: tuple[str, ...]) -> float:
-    """FLOP/s that no product on these units exceeds; 0 where unknown.
-
-    Tables give 16-bit and fp8 rates with 32-bit sums. Parts that halve those (GeForce) run 16-bit sums twice as fast: fp16 at half
-    their int8 rate, fp8 at all of it, as full-rate parts do in any case.
-    """
-    integer, half = device.peak("int8"), device.peak("fp16")
-    peak = device.peak(*units)
-    if half and integer > 2.2 * half:
-        shares = ((integer / 2, ("fp16", "bf16")), (integer if device.peak("fp8") else 0.0, ("fp8",)))
-        return max([peak, *(rate for rate, names in shares if set(names) & set(units))])
-    return peak
-
-
 def floor_terms(
     moved_bytes: int, flops: int, device: Accelerator, units: tuple[str, ...], caches: int = 1, devices: int = 1
 ) -> tuple[float, float]:
     """Seconds of the bytes that do not fit the last-level caches, and of the FLOPs; the floor is the larger. An unknown peak is 0."""
     uncached = max(0, moved_bytes - caches * cache_bytes(device))
-    peak = devices * fastest(device, units)
+    peak = devices * device.peak_bound(*units)
     return bandwidth_floor_s(uncached, device.bandwidth_bound_bytes_per_s), flops / peak if peak else 0.0
 
 
@@ -187,7 +173,7 @@ def floor(
     """
     total = sum(int(line.amount) for line in parts)
     cached = min(total, caches * cache_bytes(device))
-    rate, peak = device.bandwidth_bound_bytes_per_s, devices * fastest(device, units)
+    rate, peak = device.bandwidth_bound_bytes_per_s, devices * device.peak_bound(*units)
     source = device.id
     all_memory_s = bandwidth_floor_s(total, rate)
     memory_s, compute_s = floor_terms(total, int(flops.amount), device, units, caches, devices)

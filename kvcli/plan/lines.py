@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvcli.hardware.accelerators import Accelerator
 from kvcli.ledger import Basis, Formula, Ledger, Line, Unit
 from kvcli.model.spec import ModelSpec
-from kvcli.plan.floors import Latency, cache_bytes, fastest
+from kvcli.plan.floors import Latency, cache_bytes
 from kvcli.plan.gguf_names import RULE
 from kvcli.plan.plan import CachePlan, MemoryPlan
 from kvcli.plan.sharing.shared import Shared
@@ -117,12 +117,12 @@ def latency_on(
         numbers = (("bytes", draft.read_bytes_per_draft),)
         reads.append(Line("draft_read", draft.read_bytes_per_draft, Unit.BYTES, Formula("draft_read", numbers)))
     decode = steps.decode(tuple(reads))
-    peak, rate = fastest(device, steps.units), device.bandwidth_bound_bytes_per_s
+    peak, rate = device.peak(*steps.units), device.bandwidth_bytes_per_s  # a roofline is drawn with nominal rates
     times = Latency(
         decode=decode,
         prefill=steps.prefill(reads[0], batch),
         arithmetic_intensity=steps.flops(tokens, batch) / steps.at_work(batch) / max(1, sum(int(line.amount) for line in reads)),
-        ridge=peak / rate if peak else None,
+        ridge=peak / rate if peak and rate else None,
         tokens_per_step=steps.tokens,
         steps=steps,
     )

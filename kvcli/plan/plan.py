@@ -149,8 +149,11 @@ def build(request: PlanRequest) -> Plan:
 
         host_rate = request.timing.host_bytes_per_s if request.timing else 0.0
         memory = memory_on(spec, weights, cache, shared, request.device, draft)
-        times = latency_on(spec, workload, weights, cache, shared, request.device, draft, host_rate)
+        if request.device.bandwidth_bound_bytes_per_s:  # else no rate is known that it cannot exceed
+            times = latency_on(spec, workload, weights, cache, shared, request.device, draft, host_rate)
         notices += _device_notices(request.device, weights, shared, host_rate)
+        if times is None:
+            notices.append(_no_floor(request.device, weights.read_bytes_per_step + cache.read_bytes_per_step))
     plan = Plan(spec, workload, cache, weights, request.device, memory, times, tuple(notices), shared, draft, request.timing)
     if request.timing and request.timing.slo and times:
         from kvcli.plan.time.limits import limit_notices  # only those with a limit pay for it
@@ -293,6 +296,17 @@ def _device_notices(device: Accelerator, weights: WeightBytes, shared: Shared | 
         notices.append(Notice("host_not_in_floors", text))
     elif shared is not None:
         notices.append(Notice("links_not_in_floors", _LINKS))
-    if not device.peak(*weights.multiply_units):
+    if device.bandwidth_bound_bytes_per_s and not device.peak(*weights.multiply_units):
         notices.append(Notice("unknown_peak", f"no peak of {device.id} is known for {weights.dtype} weights: floors are bandwidth alone"))
     return notices
+
+
+def _no_floor(device: Accelerator, step_read_bytes: int) -> Notice:
+    """Says why there is no floor, and what a step would take at a rate that was measured, which may be exceeded."""
+    text = f"no rate is known that {device.id} cannot exceed, so there is no floor; --bandwidth gives one, channels x MT/s x 8 B of a CPU"
+    if rate := device.bandwidth_measured_bytes_per_s:
+        text += (
+            f"; reading {step_read_bytes:,} B at the {rate / 1e9:,.1f} GB/s measured on {device.measured_on} takes "
+            f"{step_read_bytes / rate * 1e3:,.4g} ms, an estimate of a decode step"
+        )
+    return Notice("no_bandwidth_bound", text)

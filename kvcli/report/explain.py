@@ -123,4 +123,4 @@ def print_equations(plans: Sequence[Plan]) -> None:
         for item, value, text, basis in lines(plan):
             print(f"  {item}\n      {value}\n      = {text}\n      from {basis}")
         if plan.latency is None:
-            print("  floors need a --device")
+            print("  floors need a --device" if plan.device is None else "  no floors: no rate is known that the device cannot exceed")

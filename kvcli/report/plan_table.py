@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from kvcli.hardware.accelerators import find
-from kvcli.plan.floors import Latency, fastest
+from kvcli.plan.floors import Latency
 from kvcli.plan.lines import latency_on
 from kvcli.plan.plan import Plan
 from kvcli.plan.sharing.shared import Shared
@@ -185,6 +185,8 @@ def _print_one(plan: Plan) -> None:
     print()
     if plan.latency and plan.device:
         _print_floors(plan, plan.latency)
+    elif plan.device:
+        print(f"no floors on {plan.device.name}: no rate is known that it cannot exceed")
     else:
         _print_well_known(plan)
 
@@ -228,7 +230,7 @@ def _print_floors(plan: Plan, times: Latency) -> None:
     device = plan.device
     if device is None:
         return
-    peak = fastest(device, plan.weights.multiply_units)
+    peak = device.peak_bound(*plan.weights.multiply_units)
     batch = plan.workload.batch_size
     ridge = f"ridge {four_digits(times.ridge)} FLOP/B" if times.ridge else "ridge unknown"
     rows = [

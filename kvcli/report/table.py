@@ -26,7 +26,7 @@ def print_terminal(columns: Sequence[Column], rows: Iterable[Sequence[str]], tit
     cells = [list(row) for row in rows]
     widths = [_least_width(column, [row[index] for row in cells]) for index, column in enumerate(columns)]
     for column, width in zip(columns, widths, strict=True):
-        table.add_column(column.title, justify="right" if column.right else "left", min_width=width, overflow="fold")
+        table.add_column(column.title, justify="right" if column.right else "left", min_width=width, no_wrap=width > 0, overflow="fold")
     for row in cells:
         table.add_row(*(Text(cell) for cell in row))
     console = Console(file=file or sys.stdout, highlight=False)

@@ -9,7 +9,7 @@ from kvcli.hardware.accelerators import GIB, by_driver_name, find, table
 
 def test_ids_are_unique_and_every_row_has_a_source():
     parts = table()
-    assert len(parts) >= 130
+    assert len(parts) >= 170
     assert len({part.id for part in parts}) == len(parts)
     for part in parts:
         assert part.source, part.id
@@ -57,8 +57,9 @@ def test_dense_peaks():
     assert find("t4").peak("bf16", "fp16") == 65e12
 
 
-def test_without_a_gpu(monkeypatch):
+def test_without_a_gpu(monkeypatch, tmp_path):
     monkeypatch.setattr(local, "local_gpus", list)
+    monkeypatch.setenv("KVCLI_HOME", str(tmp_path))
     with pytest.raises(CannotRunHere, match="no GPU"):
         local.local_part()
 

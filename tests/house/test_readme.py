@@ -60,7 +60,7 @@ def test_inline_commands_exist(kvcli):
     for verb in set(re.findall(r"`kvcli ([a-z]+)", text)):
         assert kvcli(verb, "--help").code == 0
     options = set(re.findall(r"`(--[a-z-]+)", text)) - {"--help"}
-    helps = "".join(kvcli(verb, "--help").out for verb in ("plan", "run", "verify"))
+    helps = "".join(kvcli(verb, "--help").out for verb in ("plan", "run", "verify", "devices"))
     assert not {option for option in options if option not in helps}
     for target in ("demo", "test"):
         assert re.search(rf"^{target}:", (README.parent / "Makefile").read_text(), re.MULTILINE)

@@ -48,7 +48,7 @@ def steps_of(
         chain=Chain(split.tensor, split.pipeline, split.data, min(split.pipeline, -(-workload.batch_size // split.data))),
         tokens=tokens,
         host=_host(spec, shared, cache, host_bytes_per_s),
-        link_bytes_per_s=_link(device) if linked else 0.0,
+        link_bytes_per_s=device.link_bytes_per_s if linked else 0.0,
         summed_layers=split.attention_data == 1,
         drafter=drafter,
     )
@@ -67,12 +67,6 @@ def _drafter(draft: DraftPlan | None, work: Workload, groups: int = 1, ranks: in
         return None, 0
     caches = Caches(model if ranks == 1 else _as_rank(model, range(len(model.order)), ranks), draft.kv, groups, context)
     return caches, max(0, draft.read_bytes_per_draft - caches.read_bytes(work.context_tokens, work.batch_size, work))
-
-
-def _link(device: Accelerator) -> float:
-    from kvcli.hardware.links import link_bytes_per_s  # only several devices pay for it
-
-    return link_bytes_per_s(device.id)
 
 
 def _stages(shared: Shared) -> list[range]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from kvcli.plan.floors import fastest
 from kvcli.plan.time.steps import Steps
 
 #: Beyond these nobody asks; a crossing further out is none.
@@ -26,7 +25,7 @@ def compute_bound_batch(steps: Steps) -> int | None:
         found = steps.terms(tokens, batch)
         return found[1][1] - max(0.0, *(seconds for name, seconds in found if name != "compute"))
 
-    if not fastest(steps.device, steps.units):
+    if not steps.peak_flops:
         return None
     return _first(lambda batch: lead(batch) >= 0, MOST_SEQUENCES, _crossing(lead, 2, 3, MOST_SEQUENCES))
 

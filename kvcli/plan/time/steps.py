@@ -17,7 +17,6 @@ from kvcli.plan.floors import (
     Path,
     cache_bytes,
     decode_flops,
-    fastest,
     floor,
     forward_flops,
     prefill_floor_flops,
@@ -95,7 +94,7 @@ class Steps(NamedTuple):
     link_bytes_per_s: float = 0.0
     summed_layers: bool = False
     drafter: Caches | None = None
-    #: as `fastest` says, where it was asked before
+    #: as `peak_bound` says, where it was asked before
     peak: float = 0.0
 
     def batches(self, batch: int) -> int:
@@ -140,7 +139,7 @@ class Steps(NamedTuple):
     @property
     def peak_flops(self) -> float:
         """Of one device, in FLOP/s; 0 where unknown."""
-        return self.peak or fastest(self.device, self.units)
+        return self.peak or self.device.peak_bound(*self.units)
 
     def terms(self, tokens: int, batch: int) -> tuple[tuple[str, float], ...]:
         """Seconds of each term of a step's floor, which is the largest; the bytes' may be negative where all fit the caches."""

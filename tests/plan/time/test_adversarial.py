@@ -140,9 +140,9 @@ def test_the_fastest_way_to_multiply(plan, device, weights, rate):
 
 
 def test_sixteen_bit_weights_stay_sixteen_bit(plan):
-    """Products in 8 bits would not be this model's."""
+    """Products in 8 bits would not be this model's. The data sheet's 989.5 TFLOP/s are at 1,830 MHz, the highest clock is 1,980."""
     flops = prefill_floor_flops(resolve("llama3.1-8b"), 8192)
-    assert plan("llama3.1-8b", 8192, "h100-sxm5-80").latency.prefill.seconds == pytest.approx(flops / 989.5e12)
+    assert plan("llama3.1-8b", 8192, "h100-sxm5-80").latency.prefill.seconds == pytest.approx(flops / (989.5e12 * 1980 / 1830), rel=1e-3)
 
 
 def test_a_small_model_in_a_large_cache(plan):
