@@ -1,0 +1,164 @@
+"""What stands on a device beside weights and cache: activations, logits, context, graphs, buffers, slack, the engine's reserve.
+
+What cannot be derived is a range that names its source; a value of the user takes its place. Low ends are bounds that add up to
+a bound: memory that two needs may use one after the other is counted once. The ideal engine's low ends are 0, since it stands for
+what no engine can do without.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kvcli.dtypes import FP32
+from kvcli.ledger import Basis, Formula, Line, Unit
+from kvcli.model.spec import ModelSpec
+from kvcli.plan.budget.options import BudgetOptions
+from kvcli.plan.budget.reserve import GIB, LLAMA_CPP_LEAVES, MIB
+
+#: The largest activation peak that a start-up line printed, in bytes; the smallest was 0.32 GiB.
+LARGEST_PEAK = int(9.37 * GIB)
+PEAKS = "vLLM's start-up lines, 0.32 to 9.37 GiB, and at least twice the low end"
+#: What was not torch's on one device, and with several, in bytes.
+CONTEXT = (int(0.05 * GIB), int(0.47 * GIB))
+CONTEXTS = "non-torch memory in vLLM's start-up lines on one device, 0.05 to 0.47 GiB; the CUDA context itself is not in what is usable"
+LARGEST_LINKED = int(1.39 * GIB)
+LINKED = "non-torch memory in vLLM's start-up lines, at most 1.39 GiB with several devices"
+#: Graphs of 4 x RTX 4090 in vllm issue 7553; others printed 0.04 to 0.96 GiB.
+LARGEST_GRAPHS = 2464 * MIB
+GRAPHS = "CUDA graphs that vLLM's users saw, 0 (--enforce-eager) to 2,464 MiB"
+LARGEST_SLACK = int(1.83 * GIB)
+SLACK = "reserved but unused memory that users saw, at most 1.83 GiB"
+GGML = "llama.cpp's compute buffer: at most the logits, mask and widest rows of one batch in float32"
+
+
+class Need(NamedTuple):
+    """One line of the budget. `line.amount` is the low end, which is certain; `high_bytes` what it may become."""
+
+    line: Line
+    high_bytes: int
+
+    @property
+    def low_bytes(self) -> int:
+        return int(self.line.amount)
+
+
+class Pass(NamedTuple):
+    """The largest forward pass: `chunk_tokens` of prompts at once, and logits of `sequences`. `ranks` share a layer's columns."""
+
+    chunk_tokens: int
+    sequences: int
+    ranks: int = 1
+
+
+def need(item: str, low: int, high: int, formula: Formula, basis: Basis, source: str = "") -> Need:
+    return Need(Line(item, low, Unit.BYTES, formula, basis, source), max(low, high))
+
+
+def widest_row(spec: ModelSpec, ranks: int) -> int:
+    """Elements a token that one layer certainly holds at once, beside its input: projected heads, or the MLP's widest rows.
+
+    From the counts of parameters: a matrix of hidden_size columns has count / hidden_size rows; two or three matrices of an MLP have
+    at least half of that as inner rows. Routed experts may run one after another and count nothing.
+    """
+    most = 0
+    for group in spec.groups:
+        p = group.parameters
+        most = max(most, (p.query + p.key_value) // spec.hidden_size, p.mlp // (2 * spec.hidden_size))
+    return most // ranks
+
+
+def activation_bytes(spec: ModelSpec, work: Pass) -> int:
+    """A bound: the input of one layer and the widest rows within it, in 16 bits."""
+    return 2 * work.chunk_tokens * (spec.hidden_size + widest_row(spec, work.ranks))
+
+
+def logits_bytes(spec: ModelSpec, work: Pass) -> int:
+    """float32, of all words on each device, of each sequence."""
+    return FP32.bytes_for(work.sequences * spec.vocab_size)
+
+
+def ggml_bytes(spec: ModelSpec, work: Pass, cells: int) -> int:
+    """The most of llama.cpp's compute buffer with flash attention: logits, mask and rows of one batch in float32."""
+    return FP32.bytes_for(work.chunk_tokens * (spec.vocab_size + spec.hidden_size + 4 * widest_row(spec, 1) + cells))
+
+
+def overheads(engine: str, spec: ModelSpec, work: Pass, devices: int, cells: int, options: BudgetOptions) -> tuple[Need, ...]:
+    """All but the engine's reserve, in the order they are read. `cells` are the tokens of llama.cpp's mask."""
+    none = engine == "ideal"
+    found = [*_passes(engine, spec, work, cells, options)]
+    graphs = options.graphs_bytes
+    if graphs is not None:
+        found.append(_of_user("cuda_graphs", graphs, "--graphs"))
+    elif engine not in ("llama.cpp", "ollama"):  # its graphs hold no memory of their own
+        found.append(need("cuda_graphs", 0, LARGEST_GRAPHS, Formula("seen"), Basis.CONSTANT, GRAPHS))
+    if options.reserve_bytes is not None:
+        return (*found, _of_user("reserve", options.reserve_bytes, "--reserve"))
+    found.append(need("cuda_context", 0 if none else CONTEXT[0], CONTEXT[1], Formula("seen"), Basis.CONSTANT, CONTEXTS))
+    if devices > 1:
+        found.append(need("communication", 0, LARGEST_LINKED - CONTEXT[1], Formula("seen"), Basis.CONSTANT, LINKED))
+    if engine not in ("llama.cpp", "ollama"):  # its buffers are allocated once
+        found.append(need("allocator_slack", 0, LARGEST_SLACK, Formula("seen"), Basis.CONSTANT, SLACK))
+    return tuple(found)
+
+
+def _passes(engine: str, spec: ModelSpec, work: Pass, cells: int, options: BudgetOptions) -> tuple[Need, ...]:
+    """Activations and logits. The logits come after the layers and reuse their memory."""
+    if options.activations_bytes is not None:
+        return (_of_user("activations", options.activations_bytes, "--activations"),)
+    layer, logits = activation_bytes(spec, work), logits_bytes(spec, work)
+    terms = (
+        ("tokens", work.chunk_tokens),
+        ("hidden_size", spec.hidden_size),
+        ("widest_row", widest_row(spec, work.ranks)),
+        ("sequences", work.sequences),
+        ("vocab_size", spec.vocab_size),
+        ("bytes", layer),
+    )
+    if engine in ("llama.cpp", "ollama"):
+        return (need("activations", layer, ggml_bytes(spec, work, cells), Formula("activations", terms), Basis.FORMULA, GGML),)
+    none = engine == "ideal"
+    more = ((*terms[3:5], ("bytes", logits)), max(0, logits - layer))
+    return (
+        need("activations", 0 if none else layer, max(LARGEST_PEAK, 2 * layer), Formula("activations", terms), Basis.FORMULA, PEAKS),
+        need("logits", 0 if none else more[1], logits, Formula("logits", more[0]), Basis.FORMULA, ""),
+    )
+
+
+def _of_user(item: str, size: int, option: str) -> Need:
+    return need(item, size, size, Formula("given", (("bytes", size),)), Basis.USER, option)
+
+
+def reserve(engine: str, total: int, share: tuple[int, int] | None, needs: tuple[Need, ...], weights: int) -> Need | None:
+    """What the engine sets aside of `total` bytes; None where it sets nothing aside. `share` is numerator and denominator."""
+    if engine in ("llama.cpp", "ollama"):
+        terms = (("bytes", LLAMA_CPP_LEAVES),)
+        return need("engine_reserve", LLAMA_CPP_LEAVES, LLAMA_CPP_LEAVES, Formula("fit_target", terms), Basis.ENGINE_RULE, engine)
+    if share is None:
+        return None
+    above, below = share
+    base = total
+    if engine == "trtllm":  # a share of what is free once weights and one forward pass are there
+        base = max(0, total - weights - sum(each.low_bytes for each in needs))
+    kept = base - base * above // below
+    terms = (("usable", base), ("share", above / below), ("bytes", kept))
+    return need("engine_reserve", kept, kept, Formula("engine_reserve", terms), Basis.ENGINE_RULE, engine)
+
+
+#: What lives in an engine's reserve, and so takes nothing of the rest: allocator slack beside vLLM's profile; in SGLang all that
+#: is not weights, cache or context.
+IN_RESERVE = {"vllm": ("allocator_slack",), "trtllm": ("allocator_slack",)}
+IN_RESERVE["sglang"] = ("activations", "logits", "cuda_graphs", "communication", "allocator_slack")
+
+
+def beyond_reserve(engine: str, needs: tuple[Need, ...], kept: int) -> tuple[Need, ...]:
+    """The needs with those that live in the reserve cut to what may not find room there."""
+    inside = IN_RESERVE.get(engine, ())
+    found, low_room, high_room = [], kept, kept
+    for each in needs:
+        if each.line.item in inside:
+            low, high = max(0, each.low_bytes - low_room), max(0, each.high_bytes - high_room)
+            low_room, high_room = max(0, low_room - each.low_bytes), max(0, high_room - each.high_bytes)
+            line = each.line._replace(amount=low, source=f"{each.line.source}; less what the engine's reserve has room for".lstrip("; "))
+            each = Need(line, high)
+        found.append(each)
+    return tuple(found)
