@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from kvcli import dtypes
-from kvcli.cli.plan_request import contexts_of, count, devices_of, offload_of, speculation_of, split_of
+from kvcli.cli.plan_request import budget_of, contexts_of, count, devices_of, offload_of, speculation_of, split_of
 from kvcli.errors import BadInput, Notice
 from kvcli.model.hub_access import HubAccess
 from kvcli.model.resolve import resolve
@@ -57,6 +57,16 @@ def plan(
     block_size: Annotated[str | None, typer.Option(metavar="TOKENS", help="vllm, trtllm: tokens of a block.")] = None,
     page_size: Annotated[str | None, typer.Option(metavar="TOKENS", help="sglang: tokens of a page.")] = None,
     max_num_batched_tokens: Annotated[str | None, typer.Option(metavar="TOKENS", help="vllm: tokens in flight.")] = None,
+    utilization: Annotated[str | None, typer.Option(metavar="SHARE", help="vllm, sglang, trtllm: of memory, that it may take.")] = None,
+    max_num_seqs: Annotated[str | None, typer.Option(metavar="N", help="Sequences it makes logits for at once.")] = None,
+    activations: Annotated[str | None, typer.Option(metavar="SIZE", help="Peak of activations, logits included: 2GiB.")] = None,
+    graphs: Annotated[str | None, typer.Option(metavar="SIZE", help="CUDA graphs; 0 where there are none.")] = None,
+    reserve: Annotated[str | None, typer.Option(metavar="SIZE", help="All else on a device: context, links, slack, others.")] = None,
+    kv_memory: Annotated[str | None, typer.Option(metavar="SIZE", help="The pool of one device, as a log prints it: 24.05GiB.")] = None,
+    lora: Annotated[str | None, typer.Option(metavar="SLOTS:RANK", help="Adapters held at once.")] = None,
+    encoder_cache: Annotated[str | None, typer.Option(metavar="TOKENS", help="Embeddings of images that wait.")] = None,
+    host_memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Of the host, as a second budget.")] = None,
+    cache_ram: Annotated[str | None, typer.Option(metavar="SIZE", help="Host memory for prompts (llama.cpp: 8192MiB).")] = None,
     ubatch: Annotated[str | None, typer.Option(metavar="TOKENS", help="llama.cpp: physical batch.")] = None,
     parallel: Annotated[str | None, typer.Option(metavar="N", help="llama.cpp: slots (default: --batch).")] = None,
     kv_unified: Annotated[bool, typer.Option("--kv-unified", help="llama.cpp: one buffer for all slots.")] = False,
@@ -99,6 +109,9 @@ def plan(
         drafted=0 if speculative is None else parse_count(speculative.partition(":")[0], "--speculative"),
     )
     offload = offload_of(ngl, n_cpu_moe)
+    budget = budget_of(
+        utilization, activations, graphs, reserve, kv_memory, max_num_seqs, lora, encoder_cache, host_memory, cache_ram, parts
+    )
     split = split_of(devices, tp, pp, ep, dp_attention, dcp)
     rules = [policy(name, options) for name in dict.fromkeys(engine or ["ideal" if offload is None else "llama.cpp"])]
     speculations = {spec.name: speculation_of(spec, speculative, options.drafted, hub) for spec in specs}
@@ -116,6 +129,7 @@ def plan(
             split=split,
             offload=offload,
             speculation=speculations[spec.name],
+            budget=budget,
         )
         for spec in specs
         for context in contexts[spec.name]

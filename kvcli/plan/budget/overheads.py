@@ -15,20 +15,20 @@ from kvcli.model.spec import ModelSpec
 from kvcli.plan.budget.options import BudgetOptions
 from kvcli.plan.budget.reserve import GIB, LLAMA_CPP_LEAVES, MIB
 
-#: The largest activation peak that a start-up line printed, in bytes; the smallest was 0.32 GiB.
+#: The largest activation peak that a start-up line printed, in bytes; the smallest was 0.32 GiB. Twice the low end where that is more.
 LARGEST_PEAK = int(9.37 * GIB)
-PEAKS = "vLLM's start-up lines, 0.32 to 9.37 GiB, and at least twice the low end"
-#: What was not torch's on one device, and with several, in bytes.
+PEAKS = "vLLM logs: 0.32 to 9.37 GiB"
+#: What was not torch's on one device, and with several, in bytes; what the CUDA context itself takes is not in the usable memory.
 CONTEXT = (int(0.05 * GIB), int(0.47 * GIB))
-CONTEXTS = "non-torch memory in vLLM's start-up lines on one device, 0.05 to 0.47 GiB; the CUDA context itself is not in what is usable"
+CONTEXTS = "vLLM logs: 0.05 to 0.47 GiB"
 LARGEST_LINKED = int(1.39 * GIB)
-LINKED = "non-torch memory in vLLM's start-up lines, at most 1.39 GiB with several devices"
+LINKED = "vLLM logs: at most 1.39 GiB"
 #: Graphs of 4 x RTX 4090 in vllm issue 7553; others printed 0.04 to 0.96 GiB.
 LARGEST_GRAPHS = 2464 * MIB
-GRAPHS = "CUDA graphs that vLLM's users saw, 0 (--enforce-eager) to 2,464 MiB"
+GRAPHS = "vLLM users: 0 to 2,464 MiB"
 LARGEST_SLACK = int(1.83 * GIB)
-SLACK = "reserved but unused memory that users saw, at most 1.83 GiB"
-GGML = "llama.cpp's compute buffer: at most the logits, mask and widest rows of one batch in float32"
+SLACK = "users saw at most 1.83 GiB"
+GGML = "llama.cpp: one batch in float32"
 
 
 class Need(NamedTuple):
@@ -90,14 +90,14 @@ def overheads(engine: str, spec: ModelSpec, work: Pass, devices: int, cells: int
     if graphs is not None:
         found.append(_of_user("cuda_graphs", graphs, "--graphs"))
     elif engine not in ("llama.cpp", "ollama"):  # its graphs hold no memory of their own
-        found.append(need("cuda_graphs", 0, LARGEST_GRAPHS, Formula("seen"), Basis.CONSTANT, GRAPHS))
+        found.append(need("cuda_graphs", 0, LARGEST_GRAPHS, Formula("graphs_seen"), Basis.CONSTANT, GRAPHS))
     if options.reserve_bytes is not None:
         return (*found, _of_user("reserve", options.reserve_bytes, "--reserve"))
-    found.append(need("cuda_context", 0 if none else CONTEXT[0], CONTEXT[1], Formula("seen"), Basis.CONSTANT, CONTEXTS))
+    found.append(need("cuda_context", 0 if none else CONTEXT[0], CONTEXT[1], Formula("context_seen"), Basis.CONSTANT, CONTEXTS))
     if devices > 1:
-        found.append(need("communication", 0, LARGEST_LINKED - CONTEXT[1], Formula("seen"), Basis.CONSTANT, LINKED))
+        found.append(need("communication", 0, LARGEST_LINKED - CONTEXT[1], Formula("links_seen"), Basis.CONSTANT, LINKED))
     if engine not in ("llama.cpp", "ollama"):  # its buffers are allocated once
-        found.append(need("allocator_slack", 0, LARGEST_SLACK, Formula("seen"), Basis.CONSTANT, SLACK))
+        found.append(need("allocator_slack", 0, LARGEST_SLACK, Formula("slack_seen"), Basis.CONSTANT, SLACK))
     return tuple(found)
 
 
@@ -128,37 +128,44 @@ def _of_user(item: str, size: int, option: str) -> Need:
     return need(item, size, size, Formula("given", (("bytes", size),)), Basis.USER, option)
 
 
-def reserve(engine: str, total: int, share: tuple[int, int] | None, needs: tuple[Need, ...], weights: int) -> Need | None:
-    """What the engine sets aside of `total` bytes; None where it sets nothing aside. `share` is numerator and denominator."""
+def reserve(engine: str, total: int, share: tuple[int, int] | None, needs: tuple[Need, ...], static: int) -> Need | None:
+    """What the engine sets aside of `total` bytes; None where it sets nothing aside. `share` is numerator and denominator,
+    `static` the bytes of weights and the like."""
     if engine in ("llama.cpp", "ollama"):
-        terms = (("bytes", LLAMA_CPP_LEAVES),)
-        return need("engine_reserve", LLAMA_CPP_LEAVES, LLAMA_CPP_LEAVES, Formula("fit_target", terms), Basis.ENGINE_RULE, engine)
+        left = Formula("fit_target", (("bytes", LLAMA_CPP_LEAVES),))
+        return need("engine_reserve", LLAMA_CPP_LEAVES, LLAMA_CPP_LEAVES, left, Basis.ENGINE_RULE, engine)
     if share is None:
         return None
     above, below = share
-    base = total
-    if engine == "trtllm":  # a share of what is free once weights and one forward pass are there
-        base = max(0, total - weights - sum(each.low_bytes for each in needs))
+    size = {each.line.item: each.low_bytes for each in needs}
+    not_torch = sum(size.get(item, 0) for item in ("cuda_context", "communication", "reserve"))
+    # of what is there before the model is loaded; of what is free after a forward pass
+    taken = {"sglang": not_torch, "trtllm": static + not_torch + size.get("activations", 0) + size.get("logits", 0)}.get(engine, 0)
+    base = max(0, total - taken)
     kept = base - base * above // below
-    terms = (("usable", base), ("share", above / below), ("bytes", kept))
+    terms = (("base", base), ("share", above / below))
     return need("engine_reserve", kept, kept, Formula("engine_reserve", terms), Basis.ENGINE_RULE, engine)
 
 
-#: What lives in an engine's reserve, and so takes nothing of the rest: allocator slack beside vLLM's profile; in SGLang all that
-#: is not weights, cache or context.
-IN_RESERVE = {"vllm": ("allocator_slack",), "trtllm": ("allocator_slack",)}
-IN_RESERVE["sglang"] = ("activations", "logits", "cuda_graphs", "communication", "allocator_slack")
+#: What lives in an engine's reserve, and so takes nothing of the rest: allocator slack beside vLLM's profile, and its graphs before
+#: 0.21; in SGLang all that is not weights, cache or context.
+IN_RESERVE: dict[tuple[str, str], tuple[str, ...]] = {
+    ("vllm", "0.33"): ("allocator_slack",),
+    ("vllm", "0.9"): ("cuda_graphs", "allocator_slack"),
+    ("trtllm", "1"): ("cuda_graphs", "allocator_slack"),
+    ("sglang", "0.5"): ("activations", "logits", "cuda_graphs", "allocator_slack"),
+}
 
 
-def beyond_reserve(engine: str, needs: tuple[Need, ...], kept: int) -> tuple[Need, ...]:
-    """The needs with those that live in the reserve cut to what may not find room there."""
-    inside = IN_RESERVE.get(engine, ())
+def beyond_reserve(engine: str, version: str, needs: tuple[Need, ...], kept: int) -> tuple[Need, ...]:
+    """The needs, those that live in the reserve cut to what may not find room there."""
+    inside = IN_RESERVE.get((engine, version), ())
     found, low_room, high_room = [], kept, kept
     for each in needs:
         if each.line.item in inside:
             low, high = max(0, each.low_bytes - low_room), max(0, each.high_bytes - high_room)
             low_room, high_room = max(0, low_room - each.low_bytes), max(0, high_room - each.high_bytes)
-            line = each.line._replace(amount=low, source=f"{each.line.source}; less what the engine's reserve has room for".lstrip("; "))
-            each = Need(line, high)
+            source = f"{each.line.source}; beyond the reserve".removeprefix("; ")
+            each = Need(each.line._replace(amount=low, source=source), high)
         found.append(each)
     return tuple(found)

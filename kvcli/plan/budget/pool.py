@@ -1,0 +1,172 @@
+"""The pool that fills an engine's share of memory: what its log prints about it.
+
+vLLM: N = floor(bytes / bytes of a block id) on the device that has fewest, R = ids of one request of the context, concurrency N / R;
+up to 0.20.0 it prints N // groups x block tokens, later int(N / R x context). SGLang: slots of tokens in whole pages, windows in
+0.8 as many, states in 0.9 / 1.9 of the memory. TensorRT-LLM: whole blocks. llama.cpp: buffers of fixed size on each device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import NamedTuple
+
+from kvcli.dtypes import KvTypes
+from kvcli.errors import NotModelled
+from kvcli.model.spec import ModelSpec
+from kvcli.model.state_records import Recurrent
+from kvcli.plan.sharing.ranks import rank_spec
+from kvcli.plan.sharing.split import Split
+from kvcli.plan.storage.policy import StoragePolicy
+from kvcli.plan.storage.sglang import SgLang
+from kvcli.plan.storage.trtllm import TensorRtLlm
+from kvcli.plan.storage.vllm import Vllm
+from kvcli.plan.workload import Workload
+
+#: Batches in flight of which vLLM's window layers keep the tokens, by version.
+BATCHES = {"0.33": 2, "0.9": 1}
+#: SGLang's --mamba-full-memory-ratio and --swa-full-tokens-ratio.
+STATE_RATIO, WINDOW_RATIO = Fraction("0.9"), Fraction("0.8")
+
+
+class Amount(NamedTuple):
+    """A pool of some size. `tokens` as the engine prints them; `concurrency` sequences of the context."""
+
+    blocks: int | None
+    tokens: int | None
+    concurrency: Fraction
+    window_tokens: int | None = None
+    state_slots: int | None = None
+
+
+class KvPool(NamedTuple):
+    """`least` and `most` agree where the pool's size is known. `bytes` are of one device, (least, most)."""
+
+    least: Amount
+    most: Amount
+    bytes: tuple[int, int]
+    buffers_bytes: tuple[int, ...] = ()
+
+    @property
+    def exact(self) -> bool:
+        return self.bytes[0] == self.bytes[1]
+
+
+class Share(NamedTuple):
+    """One kind of device: its `layers` and tensor `ranks` of the model, its sequences' tokens, and the bytes left for its pool."""
+
+    layers: range
+    ranks: int
+    tokens: int
+    least_bytes: int
+    most_bytes: int
+
+
+class Question(NamedTuple):
+    """Everything a pool depends on; answered when it is looked at, since most plans of a sweep are not.
+
+    `spec` has the layers of a drafter that shares the pool. `stored` are whole buffers by device, for engines without a pool that
+    grows; `slots` the sequences they are for.
+    """
+
+    engine: StoragePolicy
+    spec: ModelSpec
+    workload: Workload
+    kv: KvTypes
+    split: Split
+    shares: tuple[Share, ...]
+    chunk_tokens: int | None
+    stored: tuple[int, ...] = ()
+
+    def answer(self) -> KvPool | None:
+        """None for engines without a pool, and where kvcli has no rule for it."""
+        if self.engine.name in ("llama.cpp", "ollama"):
+            return self._buffers()
+        if not isinstance(self.engine, Vllm | SgLang | TensorRtLlm):
+            return None
+        try:
+            least, most = (min((self._of(each, size) for each, size in sizes), key=_order) for sizes in self._sizes())
+        except NotModelled:
+            return None
+        return KvPool(least, most, (min(each.least_bytes for each in self.shares), min(each.most_bytes for each in self.shares)))
+
+    def _sizes(self) -> tuple[list[tuple[Share, int]], list[tuple[Share, int]]]:
+        return [(each, each.least_bytes) for each in self.shares], [(each, each.most_bytes) for each in self.shares]
+
+    def _buffers(self) -> KvPool:
+        slots = getattr(getattr(self.engine, "server", self.engine), "slots", None) or self.workload.batch_size
+        amount = Amount(None, self.workload.context_tokens * slots, Fraction(slots))
+        most = max(self.stored)
+        return KvPool(amount, amount, (most, most), self.stored)
+
+    def _of(self, each: Share, size: int) -> Amount:
+        spec = (
+            self.spec if len(each.layers) == len(self.spec.order) and each.ranks == 1 else rank_spec(self.spec, each.layers, each.ranks)[0]
+        )
+        work = self.workload._replace(context_tokens=each.tokens, batch_size=1)
+        size = max(0, size)
+        if isinstance(self.engine, Vllm):
+            engine = replace(self.engine, in_flight_tokens=self.engine.in_flight_tokens or self.chunk_tokens)
+            return vllm_amount(engine, spec, work, self.kv, size, self.workload.context_tokens, self.split.context)
+        if isinstance(self.engine, SgLang):
+            return sglang_amount(self.engine, spec, work, self.kv, size)
+        if isinstance(self.engine, TensorRtLlm):
+            return trtllm_amount(self.engine, spec, work, self.kv, size)
+        raise NotModelled(f"kvcli has no rule of {self.engine.name}'s pool")
+
+
+def _order(amount: Amount) -> tuple[int, Fraction]:
+    """The device that has least decides."""
+    return (amount.blocks if amount.blocks is not None else amount.tokens or 0, amount.concurrency)
+
+
+def vllm_amount(
+    engine: Vllm, spec: ModelSpec, work: Workload, kv: KvTypes, size: int, context_tokens: int, context_ranks: int = 1
+) -> Amount:
+    """`size` bytes of one device. `work` is one sequence's part on it, `context_tokens` the whole of it."""
+    unit = engine.pool_unit(spec, work, kv, BATCHES[engine.version])
+    blocks = size // unit.block_bytes
+    concurrency = Fraction(blocks, unit.request_ids)
+    if engine.version == "0.9":
+        tokens = blocks // unit.groups * (unit.block_tokens or 0) * context_ranks
+    else:
+        tokens = int(concurrency * context_tokens)
+    return Amount(blocks, tokens, concurrency)
+
+
+def _rows(engine: StoragePolicy, spec: ModelSpec, work: Workload, kv: KvTypes) -> tuple[int, int]:
+    """Bytes that one block, and one state, of all layers take."""
+    stored = engine.store(spec, work._replace(context_tokens=1), kv).rows
+    records = [record for group in spec.groups for record in group.records]
+    states = sum(size for size, record in zip(stored, records, strict=True) if isinstance(record, Recurrent))
+    return sum(stored) - states, states
+
+
+def trtllm_amount(engine: TensorRtLlm, spec: ModelSpec, work: Workload, kv: KvTypes, size: int) -> Amount:
+    """Raises NotModelled for hybrids, of whose split between states and keys kvcli knows no rule."""
+    block, state = _rows(replace(engine, drafted=0), spec, work, kv)
+    if state or not block:
+        raise NotModelled("kvcli has no rule of trtllm's pool of states")
+    blocks = size // block
+    return Amount(blocks, blocks * engine.block_tokens, Fraction(blocks, -(-work.context_tokens // engine.block_tokens)))
+
+
+def sglang_amount(engine: SgLang, spec: ModelSpec, work: Workload, kv: KvTypes, size: int) -> Amount:
+    """Raises NotModelled where no pool of one token width exists (DeepSeek-V4), and for states of drafted tokens."""
+    page, rows, windows, state = engine.pool_rows(spec, kv)
+    slots = None
+    if state:
+        if engine.drafted:
+            raise NotModelled("kvcli has no rule how sglang deals memory among states of drafted tokens")
+        slots = int(size * STATE_RATIO / (1 + STATE_RATIO)) // state
+        size -= slots * state
+    tokens = int(Fraction(size) / (rows + WINDOW_RATIO * windows)) // page * page
+    pages = Fraction(tokens // page, -(-(work.context_tokens + engine.drafted) // page))
+    return Amount(None, tokens, pages, int(tokens * WINDOW_RATIO) // page * page if windows else None, slots)
+
+
+def joined_shares(shares: Sequence[Share], layers: int, drafted_layers: int) -> tuple[Share, ...]:
+    """The same with a drafter's layers behind the last of the model's, on the devices that have it."""
+    end = layers + drafted_layers
+    return tuple(each._replace(layers=range(each.layers.start, end)) if each.layers.stop == layers else each for each in shares)
