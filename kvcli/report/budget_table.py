@@ -28,6 +28,7 @@ NAMES = {
     "communication": "communication buffers",
     "allocator_slack": "allocator slack",
     "engine_reserve": "left by the engine",
+    "admission": "room to admit a request",
     "reserve": "reserve",
     "prompt_cache": "prompt cache",
     "offload_tier": "tier of offloaded cache",
@@ -91,23 +92,25 @@ def _print_host(host: HostBudget) -> None:
 
 
 def _print_pool(plan: Plan, pool: KvPool) -> None:
-    name = f"{plan.cache.engine} {plan.cache.engine_version}".strip()
-    tokens = plan.workload.context_tokens
+    name, context = f"{plan.cache.engine} {plan.cache.engine_version}".strip(), plan.workload.context_tokens
     if pool.buffers_bytes:
-        sizes = ", ".join(format_bytes(size) for size in pool.buffers_bytes)
-        print(f"pool of {name}: {pool.most.tokens:,} tokens in {pool.most.concurrency} slots; buffers by device: {sizes}\n")
+        sizes = " + ".join(format_bytes(size) for size in pool.buffers_bytes)
+        slots = f"{pool.most.concurrency} slot{'s' if pool.most.concurrency > 1 else ''}"
+        print(f"buffers of {name}, {pool.most.tokens:,} tokens in {slots}: {sizes}\n")
         return
-    most = f"{_amount(pool.most, tokens)} in {format_bytes(pool.bytes[1])}"
-    if pool.exact:
-        print(f"pool of {name}: {most}\n")
-        return
-    least = f"{_amount(pool.least, tokens)} in {format_bytes(max(0, pool.bytes[0]))}"
-    print(f"pool of {name}, with overheads at the low ends: {most}\n  at the high ends: {least}\n")
+    pairs = [("", pool.most, pool.bytes[1])]
+    if not pool.exact:
+        pairs = [("overheads as low as can be", pool.most, pool.bytes[1]), ("as high as seen", pool.least, max(0, pool.bytes[0]))]
+    cells = [(label, *_cells(amount, size)) for label, amount, size in pairs]
+    titles = ("pool", "memory", "blocks", "tokens", "in windows", "states", f"x {context:,}")
+    kept = [number for number in range(len(titles)) if any(row[number] for row in cells)]
+    columns = [Column(titles[number], right=number > 0) for number in kept]
+    title = f"pool of {name} on each device" if plan.shared else f"pool of {name}"
+    title += "" if pool.most.concurrency >= 1 else ": too small for one such sequence, so it does not start"
+    table.print_terminal(columns, [[row[number] for number in kept] for row in cells], title=title)
+    print()
 
 
-def _amount(amount: Amount, context_tokens: int) -> str:
-    blocks = "" if amount.blocks is None else f"{amount.blocks:,} blocks, "
-    states = "" if amount.state_slots is None else f", {amount.state_slots:,} states"
-    windows = "" if amount.window_tokens is None else f", {amount.window_tokens:,} in windows"
-    fits = f"{float(amount.concurrency):.2f}x {context_tokens:,}"
-    return f"{blocks}{amount.tokens or 0:,} tokens{windows}{states}, {fits}"
+def _cells(amount: Amount, size: int) -> tuple[str, ...]:
+    counts = (amount.blocks, amount.tokens, amount.window_tokens, amount.state_slots)
+    return (format_bytes(size), *("" if count is None else f"{count:,}" for count in counts), f"{float(amount.concurrency):.2f}")

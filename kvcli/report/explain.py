@@ -57,6 +57,7 @@ EQUATIONS = {
     ),
     "logits": "{sequences:,} sequences x {vocab_size:,} words x 4 B = {bytes:,} B; the low end is what activations leave of it",
     "engine_reserve": "{base:,} B x (1 - {share:g})",
+    "admission": "{admission:,} B that one request takes to be admitted - {stored:,} B stored",
     "fit_target": "{bytes:,} B that --fit leaves of each device",
     "lora_slots": "{slots} slots x rank {rank} x {inputs_and_outputs:,} inputs and outputs x 2 B",
     "encoder_cache": "{tokens:,} tokens x {hidden_size:,} x {bits:g} bits / 8",

@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kvcli.errors import BadInput
 from kvcli.ledger import Basis, Formula, Ledger, Line, Unit
+from kvcli.model.cache_records import Attention
+from kvcli.model.latent_records import Latent
 from kvcli.model.state_records import Recurrent
 from kvcli.plan.budget.extras import encoder_cache_line, lora_line
 from kvcli.plan.budget.host import HostBudget, host_budget
 from kvcli.plan.budget.options import DEFAULTS, BudgetOptions
-from kvcli.plan.budget.overheads import Need, Pass, beyond_reserve, overheads, reserve
+from kvcli.plan.budget.overheads import Need, Pass, beyond_reserve, need, overheads, reserve
 from kvcli.plan.budget.pool import KvPool, Question, Share, joined_shares
 from kvcli.plan.budget.reserve import Defaults, defaults, sglang_pool_bytes, share, trtllm_pool_bytes, vllm_pool_bytes
 from kvcli.plan.lines import draft_lines, weights_line
 from kvcli.plan.speculative import joined
+from kvcli.plan.storage.vllm import Vllm
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -112,16 +115,18 @@ def memory_on(
     pair = part.as_integer_ratio() if part is not None and own is None else None
     kept = reserve(engine.name, device.usable_bytes, pair, needs, static)
     others = needs if kept is None else beyond_reserve(engine.name, engine.version, needs, kept.low_bytes)
-    if own is not None and own >= stored:
-        contents += (Line("kv_pool_free", own - stored, Unit.BYTES, Formula("pool_free", (("pool", own), ("stored", stored))), Basis.USER),)
-    beside = others if kept is None else (*others, kept)
+    question = _question(request, kv, cache, shared, fullest, needs, part, static, default)
+    beside = (*_admission(request, question, stored), *others, *(() if kept is None else (kept,)))
+    held = stored + sum(each.low_bytes for each in beside if each.line.item == "admission")
+    if own is not None and own >= held:
+        contents += (Line("kv_pool_free", own - held, Unit.BYTES, Formula("pool_free", (("pool", own), ("stored", held))), Basis.USER),)
     certain = sum(int(line.amount) for line in contents)
     total = certain + sum(each.low_bytes for each in beside)
-    if own is not None and own < stored:  # the pool cannot hold them, whatever the device has
-        total = max(total, device.usable_bytes + stored - own)
-    high = max(total, certain + sum(each.high_bytes for each in beside))
+    high = certain + sum(each.high_bytes for each in beside)
+    if own is not None and own < held:  # the pool cannot hold them, whatever the device has
+        total = max(total, device.usable_bytes + held - own)
+    high = max(total, high)
     host = host_budget(engine.name, None if shared is None else shared.host, options)
-    question = _question(request, kv, cache, shared, fullest, needs, part, static, default)
     return MemoryPlan(Ledger(contents), beside, total, high, device.usable_bytes, device.usable_basis, host, question)
 
 
@@ -178,6 +183,23 @@ def largest_pass(request: PlanRequest, default: Defaults, options: BudgetOptions
     if engine.name == "sglang":  # its graphs are captured up to so many, but logits of fewer may be asked
         sequences = min(sequences, workload.batch_size)
     return Pass(chunk, sequences, split.tensor)
+
+
+def _admission(request: PlanRequest, question: Question, stored: int) -> tuple[Need, ...]:
+    """What vLLM wants free for one request beyond what all sequences hold: it starts only if its pool admits one of the context.
+
+    Windows hold a batch in flight beside them, states a copy; layers that keep every token need nothing more.
+    """
+    records = (record for group in request.spec.groups for record in group.records)
+    if not isinstance(request.engine, Vllm) or all(isinstance(record, Attention | Latent) and not _forgets(record) for record in records):
+        return ()
+    more = max(0, question.admission_bytes() - stored)
+    terms = (("admission", stored + more), ("stored", stored))
+    return (need("admission", more, more, Formula("admission", terms), Basis.ENGINE_RULE, "vllm"),) if more else ()
+
+
+def _forgets(record: Attention | Latent) -> bool:
+    return record.window_tokens is not None or getattr(record, "chunk_tokens", None) is not None
 
 
 def _cells(request: PlanRequest) -> int:

@@ -133,7 +133,7 @@ def reserve(engine: str, total: int, share: tuple[int, int] | None, needs: tuple
     `static` the bytes of weights and the like."""
     if engine in ("llama.cpp", "ollama"):
         left = Formula("fit_target", (("bytes", LLAMA_CPP_LEAVES),))
-        return need("engine_reserve", LLAMA_CPP_LEAVES, LLAMA_CPP_LEAVES, left, Basis.ENGINE_RULE, engine)
+        return need("engine_reserve", LLAMA_CPP_LEAVES, LLAMA_CPP_LEAVES, left, Basis.ENGINE_RULE, "--fit leaves it")
     if share is None:
         return None
     above, below = share
@@ -144,7 +144,7 @@ def reserve(engine: str, total: int, share: tuple[int, int] | None, needs: tuple
     base = max(0, total - taken)
     kept = base - base * above // below
     terms = (("base", base), ("share", above / below))
-    return need("engine_reserve", kept, kept, Formula("engine_reserve", terms), Basis.ENGINE_RULE, engine)
+    return need("engine_reserve", kept, kept, Formula("engine_reserve", terms), Basis.ENGINE_RULE, f"{engine} takes {above / below:g}")
 
 
 #: What lives in an engine's reserve, and so takes nothing of the rest: allocator slack beside vLLM's profile, and its graphs before

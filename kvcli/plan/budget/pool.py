@@ -91,6 +91,23 @@ class Question(NamedTuple):
             return None
         return KvPool(least, most, (min(each.least_bytes for each in self.shares), min(each.most_bytes for each in self.shares)))
 
+    def admission_bytes(self) -> int:
+        """What one request takes of vLLM's pool to be admitted, on the device where that is most; 0 in other engines."""
+        if not isinstance(self.engine, Vllm):
+            return 0
+        engine = self._vllm(self.engine)
+        return max(engine.pool_unit(*self._rank(each), self.kv, BATCHES[engine.version]).request_bytes for each in self.shares)
+
+    def _vllm(self, engine: Vllm) -> Vllm:
+        return replace(engine, in_flight_tokens=engine.in_flight_tokens or self.chunk_tokens)
+
+    def _rank(self, each: Share) -> tuple[ModelSpec, Workload]:
+        """The model of one device, and one sequence's part on it."""
+        work = self.workload._replace(context_tokens=each.tokens, batch_size=1)
+        if len(each.layers) == len(self.spec.order) and each.ranks == 1:
+            return self.spec, work
+        return rank_spec(self.spec, each.layers, each.ranks)[0], work
+
     def _sizes(self) -> tuple[list[tuple[Share, int]], list[tuple[Share, int]]]:
         return [(each, each.least_bytes) for each in self.shares], [(each, each.most_bytes) for each in self.shares]
 
@@ -101,13 +118,10 @@ class Question(NamedTuple):
         return KvPool(amount, amount, (most, most), self.stored)
 
     def _of(self, each: Share, size: int) -> Amount:
-        spec = (
-            self.spec if len(each.layers) == len(self.spec.order) and each.ranks == 1 else rank_spec(self.spec, each.layers, each.ranks)[0]
-        )
-        work = self.workload._replace(context_tokens=each.tokens, batch_size=1)
+        spec, work = self._rank(each)
         size = max(0, size)
         if isinstance(self.engine, Vllm):
-            engine = replace(self.engine, in_flight_tokens=self.engine.in_flight_tokens or self.chunk_tokens)
+            engine = self._vllm(self.engine)
             return vllm_amount(engine, spec, work, self.kv, size, self.workload.context_tokens, self.split.context)
         if isinstance(self.engine, SgLang):
             return sglang_amount(self.engine, spec, work, self.kv, size)

@@ -17,8 +17,8 @@ from kvcli.plan.sharing.split import Split
 GIB, MIB = 2**30, 2**20
 #: vLLM's gpu_memory_utilization by the versions whose storage kvcli knows.
 VLLM_UTILIZATION = {"0.33": Fraction("0.92"), "0.9": Fraction("0.90")}
-#: TensorRT-LLM's free_gpu_memory_fraction, and its max_num_tokens and max_batch_size.
-TRTLLM_FRACTION, TRTLLM_CHUNK, TRTLLM_SEQUENCES = Fraction("0.9"), 8192, 2048
+#: TensorRT-LLM's free_gpu_memory_fraction, and its max_num_tokens.
+TRTLLM_FRACTION, TRTLLM_CHUNK = Fraction("0.9"), 8192
 #: What llama.cpp's `--fit` leaves of a device.
 LLAMA_CPP_LEAVES = 1024 * MIB
 #: From this memory on vLLM takes its larger defaults, on parts whose name does not say A100.
@@ -46,7 +46,7 @@ def defaults(engine: str, device: Accelerator, split: Split) -> Defaults:
     if engine == "sglang":
         return Defaults(*_step(device, split))
     if engine == "trtllm":
-        return Defaults(TRTLLM_CHUNK, TRTLLM_SEQUENCES)
+        return Defaults(TRTLLM_CHUNK)
     return Defaults()
 
 
