@@ -200,7 +200,7 @@ def _pool(pool: KvPool | None) -> dict[str, Any] | None:
     if pool is None:
         return None
     rest = {"bytes": pool.bytes[1], "exact": pool.exact, "buffers_bytes": list(pool.buffers_bytes) or None}
-    return {**_amount(pool.most), **rest, "at_least": {**_amount(pool.least), "bytes": max(0, pool.bytes[0])}}
+    return {**_amount(pool.most), **rest, "at_least": {**_amount(pool.least), "bytes": pool.bytes[0]}}
 
 
 def _amount(amount: Amount) -> dict[str, Any]:

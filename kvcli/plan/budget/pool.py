@@ -89,7 +89,8 @@ class Question(NamedTuple):
             least, most = (min((self._of(each, size) for each, size in sizes), key=_order) for sizes in self._sizes())
         except NotModelled:
             return None
-        return KvPool(least, most, (min(each.least_bytes for each in self.shares), min(each.most_bytes for each in self.shares)))
+        sizes = (min(each.least_bytes for each in self.shares), min(each.most_bytes for each in self.shares))
+        return KvPool(least, most, (max(0, sizes[0]), max(0, sizes[1])))
 
     def admission_bytes(self) -> int:
         """What one request takes of vLLM's pool to be admitted, on the device where that is most; 0 in other engines."""

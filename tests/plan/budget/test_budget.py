@@ -129,6 +129,22 @@ def test_one_request_must_be_admitted():
     assert "admission" not in lines(memory("gemma3-27b", "vllm", "b300", ctx=32768, batch=16))
 
 
+@pytest.mark.parametrize("engine", ["ideal", "vllm", "sglang", "trtllm", "llama.cpp"])
+def test_more_of_anything_never_fits_better(engine):
+    order = ["fits", "fits_if", "does_not_fit"]
+    found = [order.index(memory("llama3.1-8b", engine, "rtx4090", ctx=2**power).verdict) for power in range(8, 18)]
+    assert found == sorted(found)
+    assert found[-1] == 2
+    totals = [memory("llama3.1-8b", engine, "rtx4090", batch=batch).total_bytes for batch in range(1, 9)]
+    assert totals == sorted(totals)
+
+
+def test_a_pool_without_room_is_empty():
+    pool = memory("llama3.1-70b", "vllm", "rtx4090").pool
+    assert (pool.most.blocks, pool.most.tokens, pool.bytes) == (0, 0, (0, 0))
+    assert pool.most.concurrency == 0
+
+
 def test_vllm_defaults_by_device():
     """At least 70 GiB and not an A100: 8,192 tokens and 1,024 sequences; others 2,048 and 256, a GB10 too."""
     large, small = Defaults(8192, 1024), Defaults(2048, 256)
