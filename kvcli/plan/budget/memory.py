@@ -13,8 +13,8 @@ from kvcli.plan.budget.extras import encoder_cache_line, lora_line
 from kvcli.plan.budget.host import HostBudget, host_budget
 from kvcli.plan.budget.options import DEFAULTS, BudgetOptions
 from kvcli.plan.budget.overheads import Need, Pass, beyond_reserve, need, overheads, reserve
-from kvcli.plan.budget.pool import KvPool, Question, Share, joined_shares
-from kvcli.plan.budget.reserve import Defaults, defaults, sglang_pool_bytes, share, trtllm_pool_bytes, vllm_pool_bytes
+from kvcli.plan.budget.pool import KvPool, Question, Room, Share, joined_shares
+from kvcli.plan.budget.reserve import Defaults, defaults, share
 from kvcli.plan.lines import draft_lines, weights_line
 from kvcli.plan.speculative import joined
 from kvcli.plan.storage.vllm import Vllm
@@ -235,30 +235,9 @@ def _question(
         kinds = [(rank.layers, rank.tokens, each.weights_bytes - fullest.weights_bytes) for rank, each in pairs if rank.tokens]
         stored = tuple(each.stored_bytes for _, each in pairs for _ in range(each.devices))
     total = (request.device.usable_bytes or 0) if request.device else 0
-    sizes = [available(request.engine.name, request.engine.version, total, part, static + more, needs) for _, _, more in kinds]
-    if options.kv_memory_bytes is not None:
-        sizes = [(options.kv_memory_bytes,) * 2] * len(kinds)
-    shares = tuple(Share(own, split.attention_ranks, tokens, *size) for (own, tokens, _), size in zip(kinds, sizes, strict=True))
+    shares = tuple(Share(own, split.attention_ranks, tokens, static + more) for own, tokens, more in kinds)
     drafter = request.speculation.drafter if request.speculation else None
     if drafter is not None:
         spec, shares = joined(spec, drafter), joined_shares(shares, layers, len(drafter.order))
-    return Question(request.engine, spec, request.workload, kv, split, shares, default.chunk_tokens, stored)
-
-
-def available(engine: str, version: str, total: int, part: Fraction | None, static: int, needs: tuple[Need, ...]) -> tuple[int, int]:
-    """Bytes an engine finds for its pool beside `static` ones: with the needs at their high ends, and at their low ends."""
-    if part is None:
-        return 0, 0
-    found = []
-    for high in (True, False):
-        size = {each.line.item: each.high_bytes if high else each.low_bytes for each in needs}
-        not_torch = sum(size.get(item, 0) for item in ("cuda_context", "communication", "reserve"))
-        forward = size.get("activations", 0) + size.get("logits", 0)
-        if engine == "vllm":
-            graphs = 0 if version == "0.9" else size.get("cuda_graphs", 0)
-            found.append(vllm_pool_bytes(total, part, static, not_torch, forward, graphs))
-        elif engine == "sglang":
-            found.append(sglang_pool_bytes(total, part, static, not_torch))
-        else:
-            found.append(trtllm_pool_bytes(total, part, static, not_torch, forward))
-    return found[0], found[1]
+    room = Room(request.engine.name, request.engine.version, total, part, needs, options.kv_memory_bytes)
+    return Question(request.engine, spec, request.workload, kv, split, shares, room, default.chunk_tokens, stored)

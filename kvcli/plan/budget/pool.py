@@ -16,6 +16,8 @@ from kvcli.dtypes import KvTypes
 from kvcli.errors import NotModelled
 from kvcli.model.spec import ModelSpec
 from kvcli.model.state_records import Recurrent
+from kvcli.plan.budget.overheads import Need
+from kvcli.plan.budget.reserve import sglang_pool_bytes, trtllm_pool_bytes, vllm_pool_bytes
 from kvcli.plan.sharing.ranks import rank_spec
 from kvcli.plan.sharing.split import Split
 from kvcli.plan.storage.policy import StoragePolicy
@@ -54,13 +56,41 @@ class KvPool(NamedTuple):
 
 
 class Share(NamedTuple):
-    """One kind of device: its `layers` and tensor `ranks` of the model, its sequences' tokens, and the bytes left for its pool."""
+    """One kind of device: its `layers` and tensor `ranks` of the model, its sequences' tokens, and its bytes of weights and the like."""
 
     layers: range
     ranks: int
     tokens: int
-    least_bytes: int
-    most_bytes: int
+    static_bytes: int
+
+
+class Room(NamedTuple):
+    """What decides how many bytes of `total_bytes` a pool has: the engine's `part`, the needs beside it, or `own_bytes` of the user."""
+
+    engine: str
+    version: str
+    total_bytes: int
+    part: Fraction | None
+    needs: tuple[Need, ...]
+    own_bytes: int | None
+
+    def left(self, static: int, high: bool) -> int:
+        """Bytes beside `static` ones, with the needs at their high ends, or at their low ends."""
+        if self.own_bytes is not None:
+            return self.own_bytes
+        if self.part is None:
+            return 0
+        size = {each.line.item: each.high_bytes if high else each.low_bytes for each in self.needs}
+        not_torch = sum(size.get(item, 0) for item in ("cuda_context", "communication", "reserve"))
+        forward = size.get("activations", 0) + size.get("logits", 0)
+        if self.engine == "vllm":
+            graphs = 0 if self.version == "0.9" else size.get("cuda_graphs", 0)
+            left = vllm_pool_bytes(self.total_bytes, self.part, static, not_torch, forward, graphs)
+        elif self.engine == "sglang":
+            left = sglang_pool_bytes(self.total_bytes, self.part, static, not_torch)
+        else:
+            left = trtllm_pool_bytes(self.total_bytes, self.part, static, not_torch, forward)
+        return max(0, left)
 
 
 class Question(NamedTuple):
@@ -76,6 +106,7 @@ class Question(NamedTuple):
     kv: KvTypes
     split: Split
     shares: tuple[Share, ...]
+    room: Room
     chunk_tokens: int | None
     stored: tuple[int, ...] = ()
 
@@ -85,12 +116,12 @@ class Question(NamedTuple):
             return self._buffers()
         if not isinstance(self.engine, Vllm | SgLang | TensorRtLlm):
             return None
+        ends = [[self.room.left(each.static_bytes, high) for each in self.shares] for high in (True, False)]
         try:
-            least, most = (min((self._of(each, size) for each, size in sizes), key=_order) for sizes in self._sizes())
+            least, most = (min((self._of(each, size) for each, size in zip(self.shares, sizes, strict=True)), key=_order) for sizes in ends)
         except NotModelled:
             return None
-        sizes = (min(each.least_bytes for each in self.shares), min(each.most_bytes for each in self.shares))
-        return KvPool(least, most, (max(0, sizes[0]), max(0, sizes[1])))
+        return KvPool(least, most, (min(ends[0]), min(ends[1])))
 
     def admission_bytes(self) -> int:
         """What one request takes of vLLM's pool to be admitted, on the device where that is most; 0 in other engines."""
@@ -109,9 +140,6 @@ class Question(NamedTuple):
             return self.spec, work
         return rank_spec(self.spec, each.layers, each.ranks)[0], work
 
-    def _sizes(self) -> tuple[list[tuple[Share, int]], list[tuple[Share, int]]]:
-        return [(each, each.least_bytes) for each in self.shares], [(each, each.most_bytes) for each in self.shares]
-
     def _buffers(self) -> KvPool:
         slots = getattr(getattr(self.engine, "server", self.engine), "slots", None) or self.workload.batch_size
         amount = Amount(None, self.workload.context_tokens * slots, Fraction(slots))
@@ -120,7 +148,6 @@ class Question(NamedTuple):
 
     def _of(self, each: Share, size: int) -> Amount:
         spec, work = self._rank(each)
-        size = max(0, size)
         if isinstance(self.engine, Vllm):
             engine = self._vllm(self.engine)
             return vllm_amount(engine, spec, work, self.kv, size, self.workload.context_tokens, self.split.context)
