@@ -24,6 +24,7 @@ from kvcli.plan.storage.policy import StoragePolicy
 from kvcli.plan.storage.sglang import SgLang
 from kvcli.plan.storage.trtllm import TensorRtLlm
 from kvcli.plan.storage.vllm import Vllm
+from kvcli.plan.storage.vllm_groups import PoolUnit
 from kvcli.plan.workload import Workload
 
 #: Batches in flight of which vLLM's window layers keep the tokens, by version.
@@ -116,12 +117,13 @@ class Question(NamedTuple):
             return self._buffers()
         if not isinstance(self.engine, Vllm | SgLang | TensorRtLlm):
             return None
-        ends = [[self.room.left(each.static_bytes, high) for each in self.shares] for high in (True, False)]
+        ends = [(self.room.left(each.static_bytes, high=True), self.room.left(each.static_bytes, high=False)) for each in self.shares]
         try:
-            least, most = (min((self._of(each, size) for each, size in zip(self.shares, sizes, strict=True)), key=_order) for sizes in ends)
+            found = [self._of(each, sizes) for each, sizes in zip(self.shares, ends, strict=True)]
         except NotModelled:
             return None
-        return KvPool(least, most, (min(ends[0]), min(ends[1])))
+        least, most = (min((pair[end] for pair in found), key=_order) for end in (0, 1))
+        return KvPool(least, most, (min(low for low, _ in ends), min(high for _, high in ends)))
 
     def admission_bytes(self) -> int:
         """What one request takes of vLLM's pool to be admitted, on the device where that is most; 0 in other engines."""
@@ -146,16 +148,19 @@ class Question(NamedTuple):
         most = max(self.stored)
         return KvPool(amount, amount, (most, most), self.stored)
 
-    def _of(self, each: Share, size: int) -> Amount:
+    def _of(self, each: Share, sizes: tuple[int, int]) -> list[Amount]:
+        """The pools of these sizes on one kind of device."""
         spec, work = self._rank(each)
-        if isinstance(self.engine, Vllm):
-            engine = self._vllm(self.engine)
-            return vllm_amount(engine, spec, work, self.kv, size, self.workload.context_tokens, self.split.context)
-        if isinstance(self.engine, SgLang):
-            return sglang_amount(self.engine, spec, work, self.kv, size)
-        if isinstance(self.engine, TensorRtLlm):
-            return trtllm_amount(self.engine, spec, work, self.kv, size)
-        raise NotModelled(f"kvcli has no rule of {self.engine.name}'s pool")
+        engine, kv = self.engine, self.kv
+        if isinstance(engine, Vllm):
+            unit = self._vllm(engine).pool_unit(spec, work, kv, BATCHES[engine.version])
+            printed = self.split.context if engine.version == "0.9" else None
+            return [vllm_amount(unit, size, self.workload.context_tokens, printed) for size in sizes]
+        if isinstance(engine, SgLang):
+            return [sglang_amount(engine, spec, work, kv, size) for size in sizes]
+        if isinstance(engine, TensorRtLlm):
+            return [trtllm_amount(engine, spec, work, kv, size) for size in sizes]
+        raise NotModelled(f"kvcli has no rule of {engine.name}'s pool")
 
 
 def _order(amount: Amount) -> tuple[int, Fraction]:
@@ -163,18 +168,13 @@ def _order(amount: Amount) -> tuple[int, Fraction]:
     return (amount.blocks if amount.blocks is not None else amount.tokens or 0, amount.concurrency)
 
 
-def vllm_amount(
-    engine: Vllm, spec: ModelSpec, work: Workload, kv: KvTypes, size: int, context_tokens: int, context_ranks: int = 1
-) -> Amount:
-    """`size` bytes of one device. `work` is one sequence's part on it, `context_tokens` the whole of it."""
-    unit = engine.pool_unit(spec, work, kv, BATCHES[engine.version])
+def vllm_amount(unit: PoolUnit, size: int, context_tokens: int, older_ranks: int | None = None) -> Amount:
+    """`size` bytes of one device for requests of `context_tokens`. `older_ranks`: print tokens as up to 0.20.0, times context ranks."""
     blocks = size // unit.block_bytes
     concurrency = Fraction(blocks, unit.request_ids)
-    if engine.version == "0.9":
-        tokens = blocks // unit.groups * (unit.block_tokens or 0) * context_ranks
-    else:
-        tokens = int(concurrency * context_tokens)
-    return Amount(blocks, tokens, concurrency)
+    if older_ranks:
+        return Amount(blocks, blocks // unit.groups * (unit.block_tokens or 0) * older_ranks, concurrency)
+    return Amount(blocks, int(concurrency * context_tokens), concurrency)
 
 
 def _rows(engine: StoragePolicy, spec: ModelSpec, work: Workload, kv: KvTypes) -> tuple[int, int]:

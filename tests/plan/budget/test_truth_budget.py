@@ -16,6 +16,7 @@ from kvcli.dtypes import parse_kv
 from kvcli.hardware.accelerators import find
 from kvcli.model.resolve import resolve
 from kvcli.plan.budget.options import BudgetOptions
+from kvcli.plan.budget.pool import vllm_amount
 from kvcli.plan.budget.reserve import vllm_pool_bytes
 from kvcli.plan.plan import build
 from kvcli.plan.request import PlanRequest
@@ -23,6 +24,7 @@ from kvcli.plan.sharing.split import Split
 from kvcli.plan.speculative import speculate
 from kvcli.plan.storage.policy import EngineOptions, policy
 from kvcli.plan.storage.vllm import Vllm
+from kvcli.plan.storage.vllm_groups import PoolUnit
 from kvcli.plan.workload import Workload
 
 TABLE = (Path(__file__).parents[2] / "data" / "truth_budget.csv").read_text(encoding="utf-8")
@@ -144,6 +146,8 @@ def test_a_hybrid_with_a_drafted_token(kvcli):
     assert (pool["blocks"], pool["exact"]) == (462, True)
     assert f"{pool['max_concurrency']:.2f}" == ROWS["K215"]["printed"]
     assert int(ROWS["K215"]["tokens"]) == 462 // 4 * 4192
+    unit = PoolUnit(13 * 4292608, 72, 4, 4192)
+    assert vllm_amount(unit, int(Fraction("24.05") * GIB), 262144, older_ranks=1).tokens == int(ROWS["K215"]["tokens"])
     # what newer versions print instead
     assert pool["tokens"] == int(Fraction(462, 72) * 262144)
 
