@@ -78,26 +78,39 @@ def logits_bytes(spec: ModelSpec, work: Pass) -> int:
 
 
 def ggml_bytes(spec: ModelSpec, work: Pass, cells: int) -> int:
-    """The most of llama.cpp's compute buffer with flash attention: logits, mask and rows of one batch in float32."""
-    return FP32.bytes_for(work.chunk_tokens * (spec.vocab_size + spec.hidden_size + 4 * widest_row(spec, 1) + cells))
+    """The most of llama.cpp's compute buffer with flash attention: logits, mask and rows of one batch in float32.
+
+    Experts run at once, so each token has inner rows and an output of every one of its experts.
+    """
+    routed = (group.parameters for group in spec.groups if group.parameters.num_experts)
+    experts = max((p.experts_per_token * (p.expert // spec.hidden_size + spec.hidden_size) for p in routed), default=0)
+    rows = spec.vocab_size + spec.hidden_size + 4 * widest_row(spec, 1) + experts + cells
+    return FP32.bytes_for(work.chunk_tokens * rows)
+
+
+#: Needs that no plan changes.
+GRAPHS_NEED = need("cuda_graphs", 0, LARGEST_GRAPHS, Formula("graphs_seen"), Basis.CONSTANT, GRAPHS)
+LINKS_NEED = need("communication", 0, LARGEST_LINKED - CONTEXT[1], Formula("links_seen"), Basis.CONSTANT, LINKED)
+SLACK_NEED = need("allocator_slack", 0, LARGEST_SLACK, Formula("slack_seen"), Basis.CONSTANT, SLACK)
+CONTEXT_NEED = need("cuda_context", *CONTEXT, Formula("context_seen"), Basis.CONSTANT, CONTEXTS)
+IDEAL_CONTEXT = need("cuda_context", 0, CONTEXT[1], Formula("context_seen"), Basis.CONSTANT, CONTEXTS)
 
 
 def overheads(engine: str, spec: ModelSpec, work: Pass, devices: int, cells: int, options: BudgetOptions) -> tuple[Need, ...]:
     """All but the engine's reserve, in the order they are read. `cells` are the tokens of llama.cpp's mask."""
-    none = engine == "ideal"
+    ggml = engine in ("llama.cpp", "ollama")  # its graphs hold no memory of their own, its buffers are allocated once
     found = [*_passes(engine, spec, work, cells, options)]
-    graphs = options.graphs_bytes
-    if graphs is not None:
-        found.append(_of_user("cuda_graphs", graphs, "--graphs"))
-    elif engine not in ("llama.cpp", "ollama"):  # its graphs hold no memory of their own
-        found.append(need("cuda_graphs", 0, LARGEST_GRAPHS, Formula("graphs_seen"), Basis.CONSTANT, GRAPHS))
+    if options.graphs_bytes is not None:
+        found.append(_of_user("cuda_graphs", options.graphs_bytes, "--graphs"))
+    elif not ggml:
+        found.append(GRAPHS_NEED)
     if options.reserve_bytes is not None:
         return (*found, _of_user("reserve", options.reserve_bytes, "--reserve"))
-    found.append(need("cuda_context", 0 if none else CONTEXT[0], CONTEXT[1], Formula("context_seen"), Basis.CONSTANT, CONTEXTS))
+    found.append(IDEAL_CONTEXT if engine == "ideal" else CONTEXT_NEED)
     if devices > 1:
-        found.append(need("communication", 0, LARGEST_LINKED - CONTEXT[1], Formula("links_seen"), Basis.CONSTANT, LINKED))
-    if engine not in ("llama.cpp", "ollama"):  # its buffers are allocated once
-        found.append(need("allocator_slack", 0, LARGEST_SLACK, Formula("slack_seen"), Basis.CONSTANT, SLACK))
+        found.append(LINKS_NEED)
+    if not ggml:
+        found.append(SLACK_NEED)
     return tuple(found)
 
 
@@ -106,21 +119,16 @@ def _passes(engine: str, spec: ModelSpec, work: Pass, cells: int, options: Budge
     if options.activations_bytes is not None:
         return (_of_user("activations", options.activations_bytes, "--activations"),)
     layer, logits = activation_bytes(spec, work), logits_bytes(spec, work)
-    terms = (
-        ("tokens", work.chunk_tokens),
-        ("hidden_size", spec.hidden_size),
-        ("widest_row", widest_row(spec, work.ranks)),
-        ("sequences", work.sequences),
-        ("vocab_size", spec.vocab_size),
-        ("bytes", layer),
-    )
+    widest = layer // (2 * work.chunk_tokens) - spec.hidden_size
+    terms = (("tokens", work.chunk_tokens), ("hidden_size", spec.hidden_size), ("widest_row", widest), ("bytes", layer))
+    formula = Formula("activations", terms)
     if engine in ("llama.cpp", "ollama"):
-        return (need("activations", layer, ggml_bytes(spec, work, cells), Formula("activations", terms), Basis.FORMULA, GGML),)
-    none = engine == "ideal"
-    more = ((*terms[3:5], ("bytes", logits)), max(0, logits - layer))
+        return (need("activations", layer, ggml_bytes(spec, work, cells), formula, Basis.FORMULA, GGML),)
+    counted = 0 if engine == "ideal" else 1
+    beyond = Formula("logits", (("sequences", work.sequences), ("vocab_size", spec.vocab_size), ("bytes", logits)))
     return (
-        need("activations", 0 if none else layer, max(LARGEST_PEAK, 2 * layer), Formula("activations", terms), Basis.FORMULA, PEAKS),
-        need("logits", 0 if none else more[1], logits, Formula("logits", more[0]), Basis.FORMULA, ""),
+        need("activations", counted * layer, max(LARGEST_PEAK, 2 * layer), formula, Basis.FORMULA, PEAKS),
+        need("logits", counted * max(0, logits - layer), logits, beyond, Basis.FORMULA),
     )
 
 
