@@ -48,17 +48,7 @@ def parse_counts(text: str, option: str) -> list[int]:
     return list(dict.fromkeys(values))
 
 
-_SIZES = {"b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
-
-
-def parse_size(text: str, option: str) -> int:
-    """Bytes of `80GiB`, `512MiB`, `1.5GB`: binary and decimal units apart. Raises BadInput, also for a number without a unit."""
-    whole, fraction, unit = _with_unit(text)
-    if unit not in _SIZES:
-        raise BadInput(f"{option} {text[:40]!r} is not an amount of memory with its unit", hint=f"{option} 4GiB", code="bad_size")
-    scale: int = 10 ** len(fraction)
-    return (int(whole) * scale + int(fraction or 0)) * _SIZES[unit] // scale
 
 
 def parse_seconds(text: str, option: str) -> float:
@@ -122,8 +112,13 @@ _SIZES = {
 _SIZES |= {"KB": 1000, "kiB": 1024} | {unit.lower(): size for unit, size in _SIZES.items()}
 
 
-def parse_bytes(text: str, option: str) -> int:
-    """A size with its unit: `80GiB` is 80 x 2^30 and `80GB` 80 x 10^9 bytes. Raises BadInput, also for a bare number."""
+def parse_size(text: str, option: str, zero: bool = False) -> int:
+    """Bytes of a size with its unit, rounded down: `80GiB` is 80 x 2^30 and `80GB` 80 x 10^9; `0`, where `zero` may be, needs none.
+
+    Raises BadInput, also for a bare number.
+    """
+    if zero and text.strip() == "0":
+        return 0
     match = _AMOUNT.fullmatch(text.strip().replace("_", ""))
     unit = match and _SIZES.get(match[3])
     if match and unit:
@@ -143,10 +138,10 @@ def parse_rate(text: str, option: str) -> float:
     amount, slash, per = text.strip().rpartition("/")
     if slash and per.strip() == "s":
         try:
-            return float(parse_bytes(amount, option))
+            return float(parse_size(amount, option))
         except BadInput:
             pass
-    raise BadInput(f"{option} {text[:40]!r} is not a rate with a unit", hint="as in 3.35TB/s or 936GB/s", code="bad_rate")
+    raise BadInput(f"{option} {text[:40]!r} is not a rate with a unit", hint=f"as in {option} 80GB/s", code="bad_rate")
 
 
 _BYTE_UNITS = (("EiB", 2**60), ("PiB", 2**50), ("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))

@@ -71,7 +71,7 @@ def _print_json(document: dict[str, Any]) -> None:
 
 def _one(words: list[str], memory: str | None, mig: str | None) -> Accelerator:
     """The part that the words name: `show ID`, `match NAME`, or an id or name alone. A name may come unquoted."""
-    from kvcli.units import parse_bytes
+    from kvcli.units import parse_size
 
     verb = words[0] if words[0] in ("show", "match") else ""
     name = " ".join(words[1:] if verb else words).strip()
@@ -80,7 +80,7 @@ def _one(words: list[str], memory: str | None, mig: str | None) -> Accelerator:
     if verb == "match":
         from kvcli.hardware.match import one
 
-        part = one(name, 0 if memory is None else parse_bytes(memory, "--memory"))
+        part = one(name, 0 if memory is None else parse_size(memory, "--memory"))
     else:
         if memory:
             raise BadInput("--memory goes with match", hint=f"kvcli devices match {name!r} --memory {memory}", code="usage")
@@ -97,7 +97,7 @@ def _one(words: list[str], memory: str | None, mig: str | None) -> Accelerator:
 def _filtered(vendor: str | None, kind: str | None, min_memory: str | None) -> list[Accelerator]:
     """Rows of the table. A vendor or class that none has is an error that lists those there are; parts of any size pass a size."""
     from kvcli.hardware.accelerators import table
-    from kvcli.units import parse_bytes
+    from kvcli.units import parse_size
 
     parts = list(table())
     for option, wanted, field in (("--vendor", vendor, "vendor"), ("--class", kind, "kind")):
@@ -107,7 +107,7 @@ def _filtered(vendor: str | None, kind: str | None, min_memory: str | None) -> l
                 raise BadInput(f"{option} {wanted[:40]!r} is none of the table's", hint=", ".join(known), code="unknown_filter")
             parts = [part for part in parts if getattr(part, field).lower() == wanted.strip().lower()]
     if min_memory is not None:
-        least = parse_bytes(min_memory, "--min-memory")
+        least = parse_size(min_memory, "--min-memory")
         parts = [part for part in parts if part.memory_bytes is None or part.memory_bytes >= least]
     return parts
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from kvcli import dtypes
-from kvcli.cli.plan_request import built, contexts_of, count, devices_of, offload_of, speculation_of, split_of, sweep_of
+from kvcli.cli.plan_request import budget_of, built, contexts_of, count, devices_of, offload_of, speculation_of, split_of, sweep_of
 from kvcli.errors import BadInput, Notice
 from kvcli.model.hub_access import HubAccess
 from kvcli.model.resolve import resolve
@@ -69,6 +69,16 @@ def plan(
     block_size: Annotated[str | None, typer.Option(metavar="TOKENS", help="vllm, trtllm: tokens of a block.")] = None,
     page_size: Annotated[str | None, typer.Option(metavar="TOKENS", help="sglang: tokens of a page.")] = None,
     max_num_batched_tokens: Annotated[str | None, typer.Option(metavar="TOKENS", help="vllm: tokens in flight.")] = None,
+    utilization: Annotated[str | None, typer.Option(metavar="SHARE", help="vllm, sglang, trtllm: of memory, that it may take.")] = None,
+    max_num_seqs: Annotated[str | None, typer.Option(metavar="N", help="Sequences it makes logits for at once.")] = None,
+    activations: Annotated[str | None, typer.Option(metavar="SIZE", help="Peak of activations, logits included: 2GiB.")] = None,
+    graphs: Annotated[str | None, typer.Option(metavar="SIZE", help="CUDA graphs; 0 where there are none.")] = None,
+    reserve: Annotated[str | None, typer.Option(metavar="SIZE", help="All else on a device: context, links, slack, others.")] = None,
+    kv_memory: Annotated[str | None, typer.Option(metavar="SIZE", help="The pool of one device, as a log prints it: 24.05GiB.")] = None,
+    lora: Annotated[str | None, typer.Option(metavar="SLOTS:RANK", help="Adapters held at once.")] = None,
+    encoder_cache: Annotated[str | None, typer.Option(metavar="TOKENS", help="Embeddings of images that wait.")] = None,
+    host_memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Of the host, as a second budget.")] = None,
+    cache_ram: Annotated[str | None, typer.Option(metavar="SIZE", help="Host memory for prompts (llama.cpp: 8192MiB).")] = None,
     ubatch: Annotated[str | None, typer.Option(metavar="TOKENS", help="llama.cpp: physical batch.")] = None,
     parallel: Annotated[str | None, typer.Option(metavar="N", help="llama.cpp: slots (default: --batch).")] = None,
     kv_unified: Annotated[bool, typer.Option("--kv-unified", help="llama.cpp: one buffer for all slots.")] = False,
@@ -127,14 +137,17 @@ def plan(
     new = 1 if new_tokens is None else parse_count(new_tokens, "--new-tokens")
     parts_of_prompt = (count(shared_prefix, "--shared-prefix") or 0, count(uncached_tokens, "--uncached-tokens") or 0, new)
     timing = None
-    if (host_bandwidth, efficiency, calibrate, slo, price_hour, options.max_num_batched_tokens, options.parallel) != (None,) * 7:
+    scheduler = count(max_num_seqs, "--max-num-seqs") or options.parallel, options.max_num_batched_tokens
+    if (host_bandwidth, efficiency, calibrate, slo, price_hour, *scheduler) != (None,) * 7:
         from kvcli.cli.plan_time import timing_of  # only those who ask about time pay for it
 
-        scheduler = options.parallel, options.max_num_batched_tokens
         timing = timing_of(host_bandwidth, efficiency, calibrate, slo, price_hour, *scheduler, needs_device=None in parts)
     if ctx is None and prompt and new_tokens is not None:
         ctx = str(prompt + new - 1)
     offload = offload_of(ngl, n_cpu_moe)
+    budget = budget_of(
+        utilization, activations, graphs, reserve, kv_memory, max_num_seqs, lora, encoder_cache, host_memory, cache_ram, parts
+    )
     splits = [split_of(devices, each, pp, ep, dp_attention, dcp) for each in over.get("tp", [tp])]
     kinds = [None if each.strip().lower() == "auto" else dtypes.parse_kv(each) for each in over.get("kv-dtype", kv_dtype.split(","))]
     offloads = offload is not None or solve in ("ngl", "n-cpu-moe")
@@ -158,6 +171,7 @@ def plan(
             offload=offload,
             speculation=speculation,
             timing=timing,
+            budget=budget,
         )
         for spec, lengths_of, speculation in zip(specs, contexts, speculations, strict=True)
         for context in lengths_of

@@ -10,11 +10,12 @@ from kvcli.model.spec import ModelSpec
 from kvcli.plan.plan import Plan, build
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.sharing.split import ALONE, Split
-from kvcli.units import parse_bytes, parse_count, parse_counts, parse_rate
+from kvcli.units import parse_count, parse_counts, parse_rate, parse_size
 
 if TYPE_CHECKING:
     from kvcli.hardware.accelerators import Accelerator
     from kvcli.model.hub_access import HubAccess
+    from kvcli.plan.budget.options import BudgetOptions
     from kvcli.plan.sharing.offload import Offload
     from kvcli.plan.speculative import Speculation
 
@@ -76,6 +77,31 @@ def split_of(devices: str | None, tp: str | None, pp: str | None, ep: str | None
 
     groups = 0 if dp_attention == "all" else count(dp_attention, "--dp-attention")
     return read_split(count(devices, "--devices"), count(tp, "--tp"), count(pp, "--pp"), count(ep, "--ep"), groups, count(dcp, "--dcp"))
+
+
+def budget_of(
+    utilization: str | None,
+    activations: str | None,
+    graphs: str | None,
+    reserve: str | None,
+    kv_memory: str | None,
+    max_num_seqs: str | None,
+    lora: str | None,
+    encoder_cache: str | None,
+    host_memory: str | None,
+    cache_ram: str | None,
+    parts: list[Accelerator | None],
+) -> BudgetOptions | None:
+    """None where nothing was said. Raises BadInput for a budget without a device."""
+    sizes = (activations, graphs, reserve, kv_memory)
+    if (*sizes, utilization, max_num_seqs, lora, encoder_cache, host_memory, cache_ram) == (None,) * 10:
+        return None
+    from kvcli.plan.budget.options import read_budget
+
+    if None in parts:
+        raise BadInput("a memory budget needs a device", hint="name a part, as in --device h100-sxm5-80", code="budget_without_device")
+    sequences, tokens = count(max_num_seqs, "--max-num-seqs"), count(encoder_cache, "--encoder-cache")
+    return read_budget(utilization, *sizes, sequences, lora, tokens, host_memory, cache_ram)
 
 
 def offload_of(ngl: str | None, n_cpu_moe: str | None) -> Offload | None:
@@ -149,7 +175,7 @@ def _named_devices(
         from kvcli.hardware.user_parts import custom, override
 
         rate = None if bandwidth is None else parse_rate(bandwidth, "--bandwidth")
-        size = None if memory is None else parse_bytes(memory, "--memory")
+        size = None if memory is None else parse_size(memory, "--memory")
         parts = [override(part, rate, size) for part in parts] or [custom(rate, size)]
     return [*parts]
 

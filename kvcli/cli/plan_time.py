@@ -7,9 +7,7 @@ from pathlib import Path
 
 from kvcli.errors import BadInput
 from kvcli.plan.time.options import Timing
-
-_RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*(MB|GB|TB|MiB|GiB|TiB)/s")
-_UNITS = {"MB": 1e6, "GB": 1e9, "TB": 1e12, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40}
+from kvcli.units import parse_rate
 
 
 def timing_of(
@@ -38,7 +36,7 @@ def timing_of(
     from kvcli.plan.time.slo import find_slo
 
     return Timing(
-        host_bytes_per_s=_rate(host_bandwidth, "--host-bandwidth") if host_bandwidth else 0.0,
+        host_bytes_per_s=parse_rate(host_bandwidth, "--host-bandwidth") if host_bandwidth else 0.0,
         efficiency=_share(efficiency) if efficiency else None,
         calibrations=calibrations_of(Path(calibrate)) if calibrate else (),
         slo=find_slo(slo) if slo else None,
@@ -46,13 +44,6 @@ def timing_of(
         max_sequences=max_sequences,
         max_batched_tokens=max_batched_tokens,
     )
-
-
-def _rate(text: str, option: str) -> float:
-    match = _RATE.fullmatch(text.strip())
-    if not match or not float(match[1]):
-        raise BadInput(f"{option} {text[:40]!r} is not a rate with a unit", hint=f"as in {option} 80GB/s", code="bad_rate")
-    return float(match[1]) * _UNITS[match[2]]
 
 
 def _number(text: str) -> float:

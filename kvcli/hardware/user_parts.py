@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kvcli.errors import BadInput
 from kvcli.hardware.accelerators import Accelerator
-from kvcli.units import parse_bytes, parse_rate
+from kvcli.units import parse_rate, parse_size
 
 #: Columns of a user's file: those of presets/accelerators.csv, and two that say their unit in the cell.
 REQUIRED = "id, name, memory (as in 80GiB; or mem_bytes_plan) and bandwidth (as in 3.35TB/s; or mem_bw_gbs)"
@@ -101,7 +101,7 @@ class _Row:
         for column in ("id", "name"):
             if not self.cell(column):
                 raise BadInput(f"{self.where}: {column} is empty", code="bad_device_file")
-        memory = parse_bytes(text, f"{self.where}: memory") if (text := self.cell("memory")) else int(self.number("mem_bytes_plan"))
+        memory = parse_size(text, f"{self.where}: memory") if (text := self.cell("memory")) else int(self.number("mem_bytes_plan"))
         rate = parse_rate(text, f"{self.where}: bandwidth") if (text := self.cell("bandwidth")) else self.number("mem_bw_gbs") * 1e9
         if not memory or not rate:
             raise BadInput(f"{self.where}: {'bandwidth' if memory else 'memory'} is empty", code="bad_device_file")

@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kvcli import __version__
 from kvcli.errors import KvcliError
 from kvcli.ledger import Basis, Line, Unit
-from kvcli.plan.plan import MemoryPlan, Plan
+from kvcli.plan.plan import Plan
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.weights import expected_read_bytes
 
 if TYPE_CHECKING:
     from kvcli.plan.answers.requirements import Met
     from kvcli.plan.answers.search import Solved
+    from kvcli.plan.budget.host import HostBudget
+    from kvcli.plan.budget.memory import MemoryPlan
+    from kvcli.plan.budget.overheads import Need
+    from kvcli.plan.budget.pool import Amount, KvPool
     from kvcli.plan.floors import Latency
     from kvcli.plan.sharing.shared import Place, Shared
     from kvcli.plan.speculative import DraftPlan
@@ -212,26 +216,61 @@ def _place(place: Place) -> dict[str, Any]:
 
 
 def _memory(memory: MemoryPlan, weights_low_bytes: int | None) -> dict[str, Any]:
-    """Amounts are those that must fit; `low_bytes` is less where weights are a range."""
+    """Amounts are those that must fit, and sum to the total; `low_bytes` is less where weights are a range."""
+    contents = [
+        {
+            "item": line.item,
+            "bytes": line.amount,
+            "low_bytes": line.amount if weights_low_bytes is None or line.item != "weights" else weights_low_bytes,
+            "high_bytes": line.amount,
+            "basis": _basis(line),
+            "formula": line.formula.call(),
+        }
+        for line in memory.ledger
+    ]
     return {
-        "lines": [
-            {
-                "item": line.item,
-                "bytes": line.amount,
-                "low_bytes": line.amount if weights_low_bytes is None or line.item != "weights" else weights_low_bytes,
-                "high_bytes": line.amount,
-                "basis": _basis(line),
-                "formula": line.formula.call(),
-            }
-            for line in memory.ledger
-        ],
+        "lines": contents + [_need(each) for each in memory.needs],
         "total_bytes": memory.total_bytes,
+        "high_bytes": memory.high_bytes,
         "usable_bytes": memory.usable_bytes,
         "usable_basis": memory.usable_basis,
         "headroom_bytes": memory.headroom_bytes,
         "fits": memory.fits,
-        "kv_pool": None,
+        "verdict": memory.verdict,
+        "overheads_at_most_bytes": memory.overheads_at_most_bytes,
+        "kv_pool": _pool(memory.pool),
+        "host": memory.host and _host(memory.host),
     }
+
+
+def _need(each: Need) -> dict[str, Any]:
+    line = each.line
+    amounts = {"item": line.item, "bytes": line.amount, "low_bytes": line.amount, "high_bytes": each.high_bytes}
+    basis = f"{line.basis.value} ({line.source})" if line.source else line.basis.value
+    return {**amounts, "basis": basis, "formula": line.formula.call()}
+
+
+def _pool(pool: KvPool | None) -> dict[str, Any] | None:
+    """At most, and `at_least` where overheads are at their high ends; both agree where `exact` says so."""
+    if pool is None:
+        return None
+    rest = {"bytes": pool.bytes[1], "exact": pool.exact, "buffers_bytes": list(pool.buffers_bytes) or None}
+    return {**_amount(pool.most), **rest, "at_least": {**_amount(pool.least), "bytes": pool.bytes[0]}}
+
+
+def _amount(amount: Amount) -> dict[str, Any]:
+    return {
+        "blocks": amount.blocks,
+        "tokens": amount.tokens,
+        "max_concurrency": float(amount.concurrency),
+        "window_tokens": amount.window_tokens,
+        "state_slots": amount.state_slots,
+    }
+
+
+def _host(host: HostBudget) -> dict[str, Any]:
+    amounts = {"total_bytes": host.low_bytes, "high_bytes": host.high_bytes, "usable_bytes": host.usable_bytes}
+    return {"lines": [_need(each) for each in host.needs], **amounts, "fits": host.fits}
 
 
 def _latency(times: Latency, batch: int) -> dict[str, Any]:

@@ -1,13 +1,13 @@
-"""The ledger of a plan: its lines, the memory budget on a device, and the floors."""
+"""The ledger of a plan: its lines, and the floors. The memory budget is in `budget/`."""
 
 from __future__ import annotations
 
 from kvcli.hardware.accelerators import Accelerator
-from kvcli.ledger import Basis, Formula, Ledger, Line, Unit
+from kvcli.ledger import Basis, Formula, Line, Unit
 from kvcli.model.spec import ModelSpec
 from kvcli.plan.floors import Latency, cache_bytes
 from kvcli.plan.gguf_names import RULE
-from kvcli.plan.plan import CachePlan, MemoryPlan
+from kvcli.plan.plan import CachePlan
 from kvcli.plan.sharing.shared import Shared
 from kvcli.plan.speculative import DraftPlan
 from kvcli.plan.time.chain import steps_of
@@ -59,26 +59,6 @@ def cache_line(cache: CachePlan, item: str, amount: int, shared: Shared | None =
         return Line(item, amount, Unit.BYTES, Formula("sum_of_layers", terms), basis, cache.engine)
     terms = (("needed_bytes", cache.needed_bytes), ("state_bytes", cache.state_bytes), ("read_bytes", amount))
     return Line(item, amount, Unit.BYTES, Formula("cache_read", terms))
-
-
-def memory_on(
-    spec: ModelSpec,
-    weights: WeightBytes,
-    cache: CachePlan,
-    shared: Shared | None,
-    device: Accelerator,
-    draft: DraftPlan | None = None,
-) -> MemoryPlan | None:
-    """Weights and cache of the fullest device against what it has; None for parts that are sold with any amount."""
-    if device.usable_bytes is None:
-        return None
-    stored = cache.stored_bytes if shared is None else shared.fullest.stored_bytes
-    lines: tuple[Line, ...] = (weights_line(spec, weights, "weights", shared), cache_line(cache, "kv_cache", stored, shared))
-    if draft is not None:
-        lines += draft_lines(draft, shared)
-    total = sum(int(line.amount) for line in lines)
-    headroom = device.usable_bytes - total
-    return MemoryPlan(Ledger(lines), total, device.usable_bytes, device.usable_basis, headroom, headroom >= 0)
 
 
 def draft_lines(draft: DraftPlan, shared: Shared | None = None) -> tuple[Line, ...]:

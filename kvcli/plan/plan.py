@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kvcli.dtypes import COMPUTE, KvTypes
 from kvcli.errors import BadInput, Notice
-from kvcli.ledger import Formula, Ledger
+from kvcli.ledger import Formula
 from kvcli.model.cache_records import Attention, CacheRecord
 from kvcli.model.layers import LayerGroup, cache_bytes, written_bytes
 from kvcli.model.spec import ModelSpec
@@ -19,6 +19,7 @@ from kvcli.plan.workload import Workload
 
 if TYPE_CHECKING:
     from kvcli.hardware.accelerators import Accelerator
+    from kvcli.plan.budget.memory import MemoryPlan
     from kvcli.plan.floors import Latency
     from kvcli.plan.sharing.shared import Shared
     from kvcli.plan.speculative import DraftPlan
@@ -61,17 +62,6 @@ class CachePlan(NamedTuple):
     blocks: int | None = None
     block_tokens: int | None = None
     notices: tuple[Notice, ...] = ()
-
-
-class MemoryPlan(NamedTuple):
-    """Weights and cache of the fullest device against what one has. `headroom_bytes` is negative on a misfit."""
-
-    ledger: Ledger
-    total_bytes: int
-    usable_bytes: int
-    usable_basis: str
-    headroom_bytes: int
-    fits: bool
 
 
 class Plan(NamedTuple):
@@ -145,10 +135,11 @@ def build(request: PlanRequest) -> Plan:
     notices += _encoder_notice(spec, workload)
     memory = times = None
     if request.device is not None:
-        from kvcli.plan.lines import latency_on, memory_on  # only a device pays for it
+        from kvcli.plan.budget.memory import memory_on  # only a device pays for it
+        from kvcli.plan.lines import latency_on
 
         host_rate = request.timing.host_bytes_per_s if request.timing else 0.0
-        memory = memory_on(spec, weights, cache, shared, request.device, draft)
+        memory = memory_on(request, weights, kv, cache, shared, draft)
         if request.device.bandwidth_bound_bytes_per_s:  # else no rate is known that it cannot exceed
             times = latency_on(spec, workload, weights, cache, shared, request.device, draft, host_rate)
         notices += _device_notices(request.device, weights, shared, host_rate)
@@ -285,7 +276,7 @@ _LINKS = "of what devices send each other floors count at most the least that a 
 
 
 def _device_notices(device: Accelerator, weights: WeightBytes, shared: Shared | None, host_rate: float) -> list[Notice]:
-    notices = [Notice("overheads_not_counted", "memory counts weights and cache; activations, device context and graphs come on top")]
+    notices = []
     if device.usable_bytes is None:
         notices = [Notice("unknown_memory", f"{device.id} is sold with different amounts of memory: nothing is said about fitting")]
     if shared is not None and shared.host is not None and host_rate:

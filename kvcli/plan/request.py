@@ -13,6 +13,7 @@ from kvcli.plan.workload import Workload
 
 if TYPE_CHECKING:
     from kvcli.hardware.accelerators import Accelerator
+    from kvcli.plan.budget.options import BudgetOptions
     from kvcli.plan.sharing.offload import Offload
     from kvcli.plan.speculative import Speculation
     from kvcli.plan.time.options import Timing
@@ -31,6 +32,7 @@ class PlanRequest(NamedTuple):
     offload: Offload | None = None
     speculation: Speculation | None = None
     timing: Timing | None = None
+    budget: BudgetOptions | None = None
 
     @property
     def shared(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kvcli import dtypes
 from kvcli.ledger import Formula, Line, Unit
+from kvcli.plan.budget.memory import MemoryPlan
 from kvcli.plan.lines import cache_line, draft_lines, weights_line
 from kvcli.plan.plan import Plan
 from kvcli.units import exact_bytes, format_bytes, format_flops, format_seconds
@@ -44,6 +45,24 @@ EQUATIONS = {
         "{batch_size} x (2 x ({tokens:,} x {active_matrices:,} + {head_matrix:,} of the head) + {attention_flops:,} of attention"
         " - {spared_flops:,} that the last token does not need)"
     ),
+    "graphs_seen": "none with --enforce-eager; others printed 0.04 to 0.96 GiB, and 2,464 MiB on 4 x RTX 4090",
+    "context_seen": "non-torch memory of start-up lines on one device; the CUDA context itself is not in the usable memory",
+    "links_seen": "non-torch memory of a start-up line with several devices, less what one device has",
+    "slack_seen": "reserved by an allocator and unused, as users reported",
+    "given": "{bytes:,} B, as given",
+    "at_most": "at most {bytes:,} B",
+    "activations": (
+        "low end: {tokens:,} tokens x ({hidden_size:,} + {widest_row:,} elements of the widest rows) x 16 bits / 8 = {bytes:,} B;"
+        " high end: what engines printed, and at least twice that"
+    ),
+    "logits": "{sequences:,} sequences x {vocab_size:,} words x 4 B = {bytes:,} B; the low end is what activations leave of it",
+    "engine_reserve": "{base:,} B x (1 - {share:g})",
+    "admission": "{admission:,} B that one request takes to be admitted - {stored:,} B stored",
+    "fit_target": "{bytes:,} B that --fit leaves of each device",
+    "lora_slots": "{slots} slots x rank {rank} x {inputs_and_outputs:,} inputs and outputs x 2 B",
+    "encoder_cache": "{tokens:,} tokens x {hidden_size:,} x {bits:g} bits / 8",
+    "pool_free": "pool of {pool:,} B - {stored:,} B stored",
+    "host_part": "of {layers} layers and the tables, {bytes:,} B",
     "cache_read": "{read_bytes:,} B of the {needed_bytes:,} B kept, and {state_bytes:,} B of state",
     "bytes_over_bandwidth": "{bytes:,} B / {bytes_per_s:,.0f} B/s",
     "last_level_cache": "taken off: what may stay in the last-level cache, {bytes:,} B",
@@ -103,8 +122,7 @@ def lines(plan: Plan) -> list[tuple[str, str, str, str]]:
         ledger.append(weights_line(plan.spec, plan.weights, "weights_read", plan.shared))
     if plan.memory:
         memory = plan.memory
-        total = " + ".join(f"{line.amount:,}" for line in memory.ledger)
-        rows.append(("total", _bytes(memory.total_bytes), total, "weights + kv_cache"))
+        rows += _budget(memory)
         rows.append(("usable", _bytes(memory.usable_bytes), memory.usable_basis, plan.device.id if plan.device else ""))
         rows.append(("headroom", _bytes(memory.headroom_bytes), f"{memory.usable_bytes:,} - {memory.total_bytes:,}", "usable - total"))
     for line in ledger:
@@ -115,6 +133,22 @@ def lines(plan: Plan) -> list[tuple[str, str, str, str]]:
         else:
             rows.append((line.item, amount(line), equation(line.formula), basis))
     return rows
+
+
+def _budget(memory: MemoryPlan) -> list[tuple[str, str, str, str]]:
+    """What stands beside weights and cache, and the sum of what is certain."""
+    rows = []
+    for line in memory.ledger:
+        if line.item in ("lora_slots", "encoder_cache", "kv_pool_free"):
+            rows.append((line.item, amount(line), equation(line.formula), line.basis.value))
+    for each in memory.needs:
+        line = each.line
+        size = amount(line) if each.high_bytes == line.amount else f"{_bytes(each.low_bytes)} to {_bytes(each.high_bytes)}"
+        basis = line.basis.value + (f" ({line.source})" if line.source else "")
+        rows.append((line.item, size, equation(line.formula), basis))
+    parts = [int(line.amount) for line in memory.ledger] + [each.low_bytes for each in memory.needs]
+    total = " + ".join(f"{size:,}" for size in parts if size)
+    return [*rows, ("total", _bytes(memory.total_bytes), total, "what is certain")]
 
 
 def print_equations(plans: Sequence[Plan]) -> None:

@@ -12,7 +12,7 @@ from kvcli.plan.plan import Plan
 from kvcli.plan.sharing.shared import Shared
 from kvcli.plan.speculative import DraftPlan
 from kvcli.plan.weights import WeightBytes, expected_read_bytes
-from kvcli.report import table
+from kvcli.report import budget_table, table
 from kvcli.report.table import Column
 from kvcli.report.time_rows import time_rows
 from kvcli.units import (
@@ -28,6 +28,9 @@ from kvcli.units import (
 
 #: Parts that many people have or rent, for a plan without a device.
 WELL_KNOWN = ("rtx4090", "rtx5090", "l4", "l40s", "a100-sxm4-80", "h100-sxm5-80", "h200-sxm", "b200", "mi300x")
+
+#: A verdict in a column.
+VERDICTS = {"fits": "yes", "fits_if": "maybe", "does_not_fit": "no"}
 
 CSV_COLUMNS: tuple[tuple[str, Callable[[Plan], object]], ...] = (
     ("model", lambda plan: plan.spec.name),
@@ -51,6 +54,7 @@ CSV_COLUMNS: tuple[tuple[str, Callable[[Plan], object]], ...] = (
     ("device", lambda plan: plan.device and plan.device.id),
     ("usable_bytes", lambda plan: plan.memory and plan.memory.usable_bytes),
     ("fits", lambda plan: None if plan.memory is None else str(plan.memory.fits).lower()),
+    ("verdict", lambda plan: plan.memory and plan.memory.verdict),
     ("decode_step_floor_s", lambda plan: plan.latency and plan.latency.decode.seconds),
     ("prefill_floor_s", lambda plan: plan.latency and plan.latency.prefill.seconds),
     ("bound", lambda plan: plan.latency and plan.latency.decode.bound),
@@ -75,7 +79,7 @@ COLUMNS: tuple[tuple[Column, Callable[[Plan], str], bool], ...] = (
     (Column("stored"), _stored, True),
     (Column("with weights"), lambda plan: format_bytes(plan.total_bytes), True),
     (Column("fullest device"), lambda plan: format_bytes(plan.device_bytes) if plan.shared else "", True),
-    (Column("fits"), lambda plan: "" if plan.memory is None else _yes_no(plan.memory.fits), True),
+    (Column("fits"), lambda plan: "" if plan.memory is None else VERDICTS[plan.memory.verdict], True),
     (Column("decode floor"), lambda plan: format_seconds(plan.latency.decode.seconds) if plan.latency else "", True),
     (Column("tokens/s max"), lambda plan: _rate(plan.latency, plan.workload.batch_size) if plan.latency else "", True),
     (Column("prefill floor"), lambda plan: format_seconds(plan.latency.prefill.seconds) if plan.latency else "", True),
@@ -178,11 +182,10 @@ def _print_one(plan: Plan) -> None:
         ("total: weights + stored cache", plan.total_bytes),
         *(shared_rows(plan.shared) if plan.shared else ()),
     ]
-    if plan.memory:
-        rows += [("usable on the device", plan.memory.usable_bytes), ("headroom", plan.memory.headroom_bytes)]
     cells = [[name, format_bytes(amount), exact_bytes(amount)] for name, amount in rows]
     table.print_terminal([Column("", right=False), Column(""), Column("")], cells, title=title)
     print()
+    budget_table.print_budget(plan)
     if plan.latency and plan.device:
         _print_floors(plan, plan.latency)
     elif plan.device:
@@ -248,9 +251,8 @@ def _print_floors(plan: Plan, times: Latency) -> None:
         *time_rows(plan),
     ]
     rates = f"{format_bandwidth(device.bandwidth_bound_bytes_per_s)}" + (f", {format_flops(peak)}/s" if peak else ", peak unknown")
-    verdict = "" if plan.memory is None else ("; weights and cache fit" if plan.memory.fits else "; weights and cache do not fit")
     count = plan.shared.split.devices if plan.shared else 1
-    title = f"floors on {f'{count} x ' if count > 1 else ''}{device.name} ({rates}{' each' if count > 1 else ''}){verdict}"
+    title = f"floors on {f'{count} x ' if count > 1 else ''}{device.name} ({rates}{' each' if count > 1 else ''})"
     table.print_terminal([Column("", right=False), Column(""), Column("", right=False)], rows, title=title)
 
 

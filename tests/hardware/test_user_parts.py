@@ -5,7 +5,7 @@ import pytest
 from kvcli.errors import BadInput
 from kvcli.hardware.accelerators import find
 from kvcli.hardware.user_parts import custom, override, read
-from kvcli.units import parse_bytes, parse_rate
+from kvcli.units import parse_rate, parse_size
 
 
 @pytest.mark.parametrize(
@@ -23,13 +23,13 @@ from kvcli.units import parse_bytes, parse_rate
     ],
 )
 def test_a_size_has_a_unit(text, size):
-    assert parse_bytes(text, "--memory") == size
+    assert parse_size(text, "--memory") == size
 
 
 @pytest.mark.parametrize("text", ["80", "80G", "80Gb", "80Gib", "GiB", "-1GiB", "0GiB", "1e3GiB", "nan", "", "80GiB/s", "9999EiB"])
 def test_what_is_no_size(text):
     with pytest.raises(BadInput, match="not a size with a unit") as caught:
-        parse_bytes(text, "--memory")
+        parse_size(text, "--memory")
     assert caught.value.code == "bad_size"
 
 

@@ -76,20 +76,15 @@ def check_device(requirements: tuple[Requirement, ...], plan: Plan) -> None:
             raise BadInput(text, hint="name a part with a fixed amount", code="device_without_memory")
 
 
-def ttft_floor_s(plan: Plan) -> float:
-    """The first token of a sequence that comes alone: its prefill."""
-    return plan.latency.prefill.seconds if plan.latency else 0.0
-
-
-def tpot_floor_s(plan: Plan) -> float:
-    """A step, over the most tokens of a sequence that it can emit."""
-    return plan.latency.decode.seconds / plan.latency.tokens_per_step if plan.latency else 0.0
-
-
 def on_plan(requirement: Requirement, plan: Plan) -> Met:
     """Of everything but `batch` and `ctx`, which ask for a search (`solve.py`)."""
     quantity, limit, memory = requirement.quantity, requirement.limit, plan.memory
     if quantity in ("tpot", "ttft"):
+        from kvcli.plan.time.limits import tpot_floor_s, ttft_floor_s  # only limits on time pay for it
+
+        if plan.latency is None:
+            device = plan.device.id if plan.device else "no device"
+            raise BadInput(f"{requirement.text!r}: no bandwidth is known that {device} cannot exceed", "--bandwidth 100GB/s", "no_floor")
         floor = tpot_floor_s(plan) if quantity == "tpot" else ttft_floor_s(plan)
         met = floor <= limit
         said = f"the floor is {format_seconds(floor)}: " + ("not refuted" if met else "refuted, no execution is that fast")

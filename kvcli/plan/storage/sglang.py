@@ -9,7 +9,7 @@ the memory budget. Sources, 0.5.19: `configs/model_config`, `mem_cache/memory_po
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from kvcli import dtypes
@@ -120,6 +120,26 @@ class SgLang:
                 f"sglang keeps sparse MLA in pages of {SPARSE_PAGE} tokens alone", hint="leave --page-size out", code="bad_page_size"
             )
         return SPARSE_PAGE
+
+    def pool_rows(self, spec: ModelSpec, kv: KvTypes) -> tuple[int, int, int, int]:
+        """How its pools are counted: tokens of a page, bytes of a token in the large pool and in the pool of windows, bytes of a
+        sequence's states. Raises NotModelled for layers without a rule, and for DeepSeek-V4's pools."""
+        if sglang_v4.compressed(spec):
+            raise NotModelled(f"kvcli has no rule how sglang deals memory among the pools of {spec.name}", hint="use --engine ideal")
+        page, rows, windows, states = self._page(spec), 0, 0, 0
+        pooled = spec.model_type in WINDOW_POOLS
+        for group in spec.groups:
+            for record in group.records:
+                if isinstance(record, Recurrent):
+                    one, _ = replace(self, drafted=0)._state(spec, record, 0)
+                    states += group.count * one
+                    continue
+                width = group.count * self._paged(spec, record, 1, kv, page).row_bytes
+                if pooled and isinstance(record, Attention) and (record.window_tokens or record.chunk_tokens):
+                    windows += width
+                else:
+                    rows += width
+        return page, rows, windows, states
 
     def _state(self, spec: ModelSpec, record: Recurrent, batch: int) -> tuple[int, list[tuple[str, int]]]:
         """One layer: K - 1 convolution columns in bf16, the state in float32 unless the file says otherwise, and a spare slot."""

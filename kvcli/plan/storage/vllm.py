@@ -21,7 +21,7 @@ from kvcli.model.state_records import Cross
 from kvcli.plan.sharing.rules import SharingRule, ceil_div, more_in_middle
 from kvcli.plan.storage import vllm_packed as packed
 from kvcli.plan.storage.policy import EngineOptions, StoragePolicy, Stored
-from kvcli.plan.storage.vllm_groups import LATENT_ALIGNMENT, Kind, Layout, blocks_admitted, blocks_held, lay_out
+from kvcli.plan.storage.vllm_groups import LATENT_ALIGNMENT, Kind, Layout, PoolUnit, blocks_admitted, blocks_held, lay_out
 from kvcli.plan.storage.vllm_rows import Layers, block_tokens, compressed, compute_dtype, latent_hybrid, layers_of, sparse
 from kvcli.plan.workload import Workload
 from kvcli.units import format_bytes
@@ -96,25 +96,35 @@ class Vllm:
         if layout.block_tokens is not None:
             ids = batch * _block_ids(layout, {kind: self._held(layout, kind, layers, workload) for kind in layout.pages})
         why = tuple((cause, size) for cause, size in causes.items() if size)
-        notices = self._notices(sum(rows) // batch, lambda batches: self._admission(layers, layout, workload, batches))
+        notices = self._notices(sum(rows) // batch, lambda batches: self._unit(layers, layout, workload, batches).request_bytes)
         return Stored(tuple(rows), why, ids, layout.block_tokens, (*_ds_mla_notice(spec, kv), *_aligned_notice(spec), *notices))
 
     def admission_bytes(self, spec: ModelSpec, workload: Workload, kv: KvTypes, batches: int = 1) -> int:
         """What must be free to admit one such sequence with `batches` batches in flight."""
+        return self.pool_unit(spec, workload, kv, batches).request_bytes
+
+    def pool_unit(self, spec: ModelSpec, workload: Workload, kv: KvTypes, batches: int = 1) -> PoolUnit:
+        """How its pool is counted: bytes of a block id, and the ids that one such sequence takes to be admitted."""
         if compressed(spec):
             packing = packed.packing(self._packed(spec, kv), packed.rows_of(kv))
-            return packing.block_bytes * packing.ids_admitted(workload.context_tokens, batches * (self.in_flight_tokens or IN_FLIGHT))
+            ids = packing.ids_admitted(workload.context_tokens, batches * (self.in_flight_tokens or IN_FLIGHT))
+            smallest = min(each.block_tokens for each in packing.buckets)
+            return PoolUnit(packing.block_bytes, ids, sum(each.groups for each in packing.buckets), smallest)
         layers = self._layers(spec, kv)
-        return self._admission(layers, self._layout(spec, layers), workload, batches)
+        return self._unit(layers, self._layout(spec, layers), workload, batches)
 
-    def _admission(self, layers: list[Layers | None], layout: Layout, workload: Workload, batches: int) -> int:
+    def _unit(self, layers: list[Layers | None], layout: Layout, workload: Workload, batches: int) -> PoolUnit:
         in_flight = batches * (self.in_flight_tokens or IN_FLIGHT)
-        counts, total = _counts(layers), 0
+        asked = {}
         for kind, pages in layout.pages.items():
             encoder = max(encoder_tokens(each.record, workload) for each in layers if each and each.kind == kind)
-            blocks = blocks_admitted(kind, pages.block_tokens, workload.context_tokens, encoder, in_flight, self.drafted)
-            total += blocks * pages.page_bytes * (counts[kind] + layout.padding_layers(kind, counts[kind]))
-        return total
+            asked[kind] = blocks_admitted(kind, pages.block_tokens, workload.context_tokens, encoder, in_flight, self.drafted)
+        if layout.group_size:
+            width = layout.group_size * max(pages.page_bytes for pages in layout.pages.values())
+        else:
+            width = sum(count * layout.pages[kind].page_bytes for kind, count in _counts(layers).items())
+        groups = sum(pages.groups for pages in layout.pages.values()) if layout.group_size else 1
+        return PoolUnit(width, _block_ids(layout, asked), groups, layout.block_tokens)
 
     def _packed(self, spec: ModelSpec, kv: KvTypes) -> list[tuple[int, Compressed]]:
         if self.version == "0.9":
@@ -189,7 +199,7 @@ def _counts(layers: list[Layers | None]) -> Counter[Kind]:
 def _block_ids(layout: Layout, held: dict[Kind, int]) -> int:
     """Ids of one sequence: one group's where all layers share a block, else of every group."""
     if not layout.group_size:
-        return max(held.values())
+        return max(held.values(), default=0)  # a stage may own no cache
     return sum(layout.pages[kind].groups * blocks for kind, blocks in held.items())
 
 

@@ -53,6 +53,20 @@ class Layout(NamedTuple):
         return min((pages.block_tokens for pages in self.pages.values() if pages.block_tokens), default=None)
 
 
+class PoolUnit(NamedTuple):
+    """`block_bytes` of one block id, the `request_ids` of one request, and what older versions print tokens by: `groups` and the
+    smallest block."""
+
+    block_bytes: int
+    request_ids: int
+    groups: int
+    block_tokens: int | None
+
+    @property
+    def request_bytes(self) -> int:
+        return self.block_bytes * self.request_ids
+
+
 def blocks_held(kind: Kind, block: int, tokens: int, encoder_tokens: int, drafted: int = 0) -> int:
     """Blocks of one sequence in one group between decode steps.
 

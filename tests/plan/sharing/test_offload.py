@@ -107,7 +107,9 @@ def test_through_the_command_line(kvcli):
     plan = json.loads(answer.out)
     assert plan["kv_cache"]["engine"] == "llama.cpp"
     (device,), host = plan["parallel"]["ranks"], plan["parallel"]["host"]
-    assert plan["memory"]["total_bytes"] == device["total_bytes"] == device["weights_bytes"] + device["kv_cache_bytes"]
+    lines = {line["item"]: line["bytes"] for line in plan["memory"]["lines"]}
+    assert lines["weights"] + lines["kv_cache"] == device["total_bytes"] == device["weights_bytes"] + device["kv_cache_bytes"]
+    assert plan["memory"]["total_bytes"] == sum(lines.values())
     assert plan["memory"]["fits"] is True
     assert host["weights_bytes"] > 50 * 2**30
     assert "host_not_in_floors" in [warning["code"] for warning in plan["warnings"]]
