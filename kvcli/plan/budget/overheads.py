@@ -11,13 +11,19 @@ from typing import NamedTuple
 
 from kvcli.dtypes import FP32
 from kvcli.ledger import Basis, Formula, Line, Unit
+from kvcli.model.cache_records import Attention
+from kvcli.model.layers import LayerParameters
 from kvcli.model.spec import ModelSpec
 from kvcli.plan.budget.options import BudgetOptions
 from kvcli.plan.budget.reserve import GIB, LLAMA_CPP_LEAVES, MIB
 
-#: The largest activation peak that a start-up line printed, in bytes; the smallest was 0.32 GiB. Twice the low end where that is more.
+#: The largest activation peak that a start-up line printed, in bytes; the smallest was 0.32 GiB.
 LARGEST_PEAK = int(9.37 * GIB)
 PEAKS = "vLLM logs: 0.32 to 9.37 GiB"
+#: Above every printed peak of a decoder with attention alone: so often the widest rows, and so many copies of the logits, which a
+#: profile also samples from (8B: 2.99 GiB with 29,000 tokens and 9.37 with 131,072, where this says 3.7 and 13.5; Phi-1.5: 0.48, 0.49).
+ROWS_AT_MOST, LOGITS_AT_MOST = 2, 8
+SCALED = "above vLLM's logs, by width"
 #: What was not torch's on one device, and with several, in bytes; what the CUDA context itself takes is not in the usable memory.
 CONTEXT = (int(0.05 * GIB), int(0.47 * GIB))
 CONTEXTS = "vLLM logs: 0.05 to 0.47 GiB"
@@ -70,6 +76,21 @@ def widest_row(spec: ModelSpec, ranks: int) -> int:
 def activation_bytes(spec: ModelSpec, work: Pass) -> int:
     """A bound: the input of one layer and the widest rows within it, in 16 bits."""
     return 2 * work.chunk_tokens * (spec.hidden_size + widest_row(spec, work.ranks))
+
+
+def activations_at_most_bytes(spec: ModelSpec, work: Pass) -> tuple[int, str]:
+    """More than any log showed, by the rows and logits of the pass; and the source. Not for towers, latents and states: of these too few
+    logs are known, and the largest peak of all stands for them."""
+    experts = max((p.experts_per_token * (p.expert // spec.hidden_size + 2 * spec.hidden_size) for p in _parameters(spec)), default=0)
+    rows = ROWS_AT_MOST * activation_bytes(spec, work) + 2 * work.chunk_tokens * experts // work.ranks
+    scaled = rows + LOGITS_AT_MOST * logits_bytes(spec, work)
+    towers = spec.tower_parameters or any(notice.code == "towers_not_counted" for notice in spec.notices)
+    plain = all(isinstance(record, Attention) for group in spec.groups for record in group.records)
+    return (scaled, SCALED) if plain and not towers else (max(LARGEST_PEAK, scaled), PEAKS)
+
+
+def _parameters(spec: ModelSpec) -> tuple[LayerParameters, ...]:
+    return tuple(group.parameters for group in spec.groups)
 
 
 def logits_bytes(spec: ModelSpec, work: Pass) -> int:
@@ -125,9 +146,10 @@ def _passes(engine: str, spec: ModelSpec, work: Pass, cells: int, options: Budge
     if engine in ("llama.cpp", "ollama"):
         return (need("activations", layer, ggml_bytes(spec, work, cells), formula, Basis.FORMULA, GGML),)
     counted = 0 if engine == "ideal" else 1
+    most, source = activations_at_most_bytes(spec, work)
     beyond = Formula("logits", (("sequences", work.sequences), ("vocab_size", spec.vocab_size), ("bytes", logits)))
     return (
-        need("activations", counted * layer, max(LARGEST_PEAK, 2 * layer), formula, Basis.FORMULA, PEAKS),
+        need("activations", counted * layer, most, formula, Basis.FORMULA, source),
         need("logits", counted * max(0, logits - layer), logits, beyond, Basis.FORMULA),
     )
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from kvcli.dtypes import KvTypes
 from kvcli.errors import NotModelled
+from kvcli.model.layers import cache_bytes
 from kvcli.model.spec import ModelSpec
 from kvcli.model.state_records import Recurrent
 from kvcli.plan.budget.overheads import Need
@@ -117,10 +118,13 @@ class Question(NamedTuple):
             return self._buffers()
         if not isinstance(self.engine, Vllm | SgLang | TensorRtLlm):
             return None
-        ends = [(self.room.left(each.static_bytes, high=True), self.room.left(each.static_bytes, high=False)) for each in self.shares]
+        holders = [each for each in self.shares if self._holds(each)]
+        ends = [(self.room.left(each.static_bytes, high=True), self.room.left(each.static_bytes, high=False)) for each in holders]
         try:
-            found = [self._of(each, sizes) for each, sizes in zip(self.shares, ends, strict=True)]
+            found = [self._of(each, sizes) for each, sizes in zip(holders, ends, strict=True)]
         except NotModelled:
+            return None
+        if not found:
             return None
         least, most = (min((pair[end] for pair in found), key=_order) for end in (0, 1))
         return KvPool(least, most, (min(low for low, _ in ends), min(high for _, high in ends)))
@@ -141,6 +145,12 @@ class Question(NamedTuple):
         if len(each.layers) == len(self.spec.order) and each.ranks == 1:
             return self.spec, work
         return rank_spec(self.spec, each.layers, each.ranks)[0], work
+
+    def _holds(self, each: Share) -> bool:
+        """Whether its layers keep anything: a stage may have none that do."""
+        spec, _ = self._rank(each)
+        states = any(isinstance(record, Recurrent) for group in spec.groups for record in group.records)
+        return states or cache_bytes(spec.groups, 1, self.kv) > 0
 
     def _buffers(self) -> KvPool:
         slots = getattr(getattr(self.engine, "server", self.engine), "slots", None) or self.workload.batch_size

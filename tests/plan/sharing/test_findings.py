@@ -50,6 +50,8 @@ def test_a_stage_may_own_no_cache():
     """Nemotron-Super-49B has layers without attention."""
     plan = shared("llama3.3-nemotron-super-49b", Split(pipeline=8), "vllm")
     assert sum(each.devices for each in plan.shared.on_devices) == 8
+    held = shared("llama3.3-nemotron-super-49b", Split(pipeline=8), "vllm", device="h100-sxm5-80")
+    assert held.memory.pool.most.blocks > 0
 
 
 @pytest.mark.parametrize("options", ["--dcp 4", "--ngl 5 --dcp 4", "--engine llama.cpp --dcp 2"])
