@@ -100,7 +100,7 @@ def _print_pool(plan: Plan, pool: KvPool) -> None:
         return
     pairs = [("", pool.most, pool.bytes[1])]
     if not pool.exact:
-        pairs = [("overheads as low as can be", pool.most, pool.bytes[1]), ("as high as seen", pool.least, pool.bytes[0])]
+        pairs = [("overheads as low as can be", pool.most, pool.bytes[1]), ("as high as may be", pool.least, pool.bytes[0])]
     cells = [(label, *_cells(amount, size)) for label, amount, size in pairs]
     titles = ("pool", "memory", "blocks", "tokens", "in windows", "states", f"x {context:,}")
     kept = [number for number in range(len(titles)) if any(row[number] for row in cells)]

@@ -21,7 +21,7 @@ from kvcli.plan.budget.reserve import GIB, LLAMA_CPP_LEAVES, MIB
 LARGEST_PEAK = int(9.37 * GIB)
 PEAKS = "vLLM logs: 0.32 to 9.37 GiB"
 #: Above every printed peak of a decoder with attention alone: so often the widest rows, and so many copies of the logits, which a
-#: profile also samples from (8B: 2.99 GiB with 29,000 tokens and 9.37 with 131,072, where this says 3.7 and 13.5; Phi-1.5: 0.48, 0.49).
+#: profile also samples from (8B: 2.99 GiB with 29,000 tokens and 9.37 with 131,072, where this says 3.7 and 13.5).
 ROWS_AT_MOST, LOGITS_AT_MOST = 2, 8
 SCALED = "above vLLM's logs, by width"
 #: What was not torch's on one device, and with several, in bytes; what the CUDA context itself takes is not in the usable memory.
