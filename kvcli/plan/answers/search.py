@@ -30,13 +30,14 @@ class Solved(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """What a plan must meet; memory in any case."""
+    """What a plan must meet; memory in any case, and where `certain` even with overheads at their high ends."""
 
     requirements: tuple[Requirement, ...] = ()
+    certain: bool = False
 
     def failing(self, plan: Plan) -> str:
         """The first thing a plan does not meet, empty where it passes."""
-        if plan.memory is not None and not plan.memory.fits:
+        if plan.memory is not None and not (plan.memory.verdict == "fits" if self.certain else plan.memory.fits):
             return "memory"
         return next((each.text for each in self.requirements if each.quantity not in ("batch", "ctx") and not on_plan(each, plan).met), "")
 

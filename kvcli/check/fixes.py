@@ -1,0 +1,104 @@
+"""The smallest changes with which a case that fails would pass, each planned again before it is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvcli.check.case import Case, planned
+from kvcli.check.words import spelled
+from kvcli.errors import BadInput, NotModelled
+from kvcli.plan.answers.requirements import Requirement
+from kvcli.plan.answers.search import Goal, largest
+from kvcli.plan.answers.solve import kv_types, solve
+from kvcli.plan.plan import Plan
+
+Passes = Callable[[Plan], bool]
+#: The largest share of a device that serves as a proposal; contexts and libraries need the rest.
+HIGHEST_FRACTION = 0.95
+
+
+def surely_fits(plan: Plan) -> bool:
+    return plan.memory is not None and plan.memory.verdict == "fits"
+
+
+def may_fit(plan: Plan) -> bool:
+    return plan.memory is not None and plan.memory.fits
+
+
+def to_fit(case: Case) -> str:
+    """A shorter context, a narrower cache, more devices, a larger share of memory: those that fit whatever the overheads are, else those
+    that fit if overheads stay low."""
+    for passes, note in ((surely_fits, ""), (may_fit, " (if overheads stay low)")):
+        found = [change for change in (_context(case, passes), _kv_dtype(case, passes), _devices(case, passes)) if change]
+        found += [change for change in (_fraction(case, passes),) if change and not found]
+        if found:
+            return ", or ".join(found) + note
+    return ""
+
+
+def longest_context(case: Case, passes: Passes) -> int:
+    """The largest context of one sequence that passes, 0 where none does. Lengths are asked anew, since a prefill chunk may follow them."""
+    if case.asked is None:
+        return 0
+    high = case.asked.request.workload.context_tokens
+
+    def fails(tokens: int) -> str:
+        plan = case.changed(context_tokens=tokens).plan
+        return "" if plan is not None and passes(plan) else "memory"
+
+    return largest(fails, 1, high)[0]
+
+
+def _context(case: Case, passes: Passes) -> str:
+    tokens = longest_context(case, passes)
+    own = case.asked.request.workload.context_tokens if case.asked else 0
+    return spelled(case, "context_tokens", tokens) if 0 < tokens < own else ""
+
+
+def _kv_dtype(case: Case, passes: Passes) -> str:
+    if case.asked is None or case.deployment.engine == "tgi":
+        return ""
+    try:
+        for types in kv_types(case.asked.request):
+            plan = planned(case.asked.request._replace(kv=types)) if types else None
+            if plan is not None and passes(plan):
+                return spelled(case, "kv_dtype", plan.cache.kv.label)
+    except (BadInput, NotModelled):
+        pass
+    return ""
+
+
+def _devices(case: Case, passes: Passes, requirements: tuple[Requirement, ...] = ()) -> str:
+    if case.asked is None or case.part is None:
+        return ""
+    try:
+        solved = solve(case.asked.request, "devices", Goal(requirements, certain=passes is surely_fits))
+    except (BadInput, NotModelled):
+        return ""
+    split = solved.split
+    if split is None or split.devices <= case.asked.request.split.devices:
+        return ""
+    words = spelled(case, "tensor_parallel", split.tensor)
+    words += f" {spelled(case, 'pipeline_parallel', split.pipeline)}" if split.pipeline > 1 else ""
+    return f"{words} on {split.devices} x {case.part.id}"
+
+
+def _fraction(case: Case, passes: Passes) -> str:
+    found = case.setting("memory_fraction")
+    if found is None or isinstance(found.value, str) or found.value >= HIGHEST_FRACTION:
+        return ""
+    plan = case.changed(memory_fraction=HIGHEST_FRACTION).plan
+    return spelled(case, "memory_fraction", HIGHEST_FRACTION) if plan is not None and passes(plan) else ""
+
+
+def to_be_faster(case: Case, requirement: Requirement) -> str:
+    """More devices of the kind, or the part of the table with least memory that is not refuted."""
+    found = _devices(case, may_fit, (requirement,))
+    if case.asked is None:
+        return found
+    try:
+        solved = solve(case.asked.request, "device", Goal((requirement,)))
+    except (BadInput, NotModelled):
+        return found
+    names = solved.value if isinstance(solved.value, tuple) else ()
+    return ", or ".join(each for each in (found, f"on {names[0]}" if names else "") if each)

@@ -1,0 +1,160 @@
+"""From files to cases: capacity files with what they refer to, and manifests given directly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from kvcli.check.capacity import Capacity, Pool, Target
+from kvcli.check.capacity_file import is_capacity_file, read_capacity
+from kvcli.check.cards import part_of_card
+from kvcli.check.case import Case, make_case
+from kvcli.check.deployment import Deployment
+from kvcli.check.engines.read import deployment_of
+from kvcli.check.launch import Launch
+from kvcli.check.manifests.read import launch_of_command, launches_at, read_launches
+from kvcli.check.models import Models
+from kvcli.check.nodes import Word
+from kvcli.check.yaml_reader import load_documents, read_text
+from kvcli.errors import BadInput
+from kvcli.hardware.accelerators import Accelerator, find
+from kvcli.hardware.mig import instance
+
+
+class Gathered(NamedTuple):
+    """`capacities` are the capacity files among those given; their folders are where their paths begin."""
+
+    cases: tuple[Case, ...]
+    capacities: tuple[Capacity, ...]
+
+
+class Device(NamedTuple):
+    """Where a deployment runs: what the file calls it, and the part, or why there is none."""
+
+    word: Word | None
+    pool: Pool | None
+    part: Accelerator | None
+    problem: str = ""
+
+
+def gather(paths: Sequence[Path], devices: Sequence[str] = (), strict: bool = False) -> Gathered:
+    """Raises BadInput, with the file and line, for what cannot be read. `devices`: for manifests that are given directly."""
+    capacities, manifests = [], []
+    for path in paths:
+        capacity = _capacity(path)
+        if capacity is None:
+            manifests.append(path)
+        else:
+            capacities.append((capacity, path.parent))
+    cases: list[Case] = []
+    for capacity, base in capacities:
+        models = Models(capacity.models, base)
+        also = [base / each.text for each in capacity.files]
+        for target in capacity.targets:
+            cases += _of_target(target, capacity, models, base, also, strict)
+    if manifests:
+        cases += _direct(manifests, devices, strict)
+    if not cases:
+        names = ", ".join(path.as_posix() for path in paths)
+        raise BadInput(f"{names}: nothing there starts an engine that kvcli knows", "give a kvcli.yaml, or manifests of model servers")
+    return Gathered(tuple(cases), tuple(capacity for capacity, _ in capacities))
+
+
+def _capacity(path: Path) -> Capacity | None:
+    if path.is_dir() or path.suffix.lower() not in (".yaml", ".yml", ".json"):
+        return None
+    documents = load_documents(read_text(path), path.as_posix())
+    if len(documents) == 1 and is_capacity_file(documents[0]):
+        return read_capacity(documents[0], path.as_posix())
+    return None
+
+
+def _of_target(target: Target, capacity: Capacity, models: Models, base: Path, also: list[Path], strict: bool) -> list[Case]:
+    deployments = _deployments(target, base, also)
+    found = []
+    for deployment in deployments:
+        settings = {**deployment.settings, **target.settings}
+        version = target.engine_version or deployment.version
+        own = deployment._replace(settings=settings, version=version, engine=target.engine.text if target.engine else deployment.engine)
+        named = target if len(deployments) == 1 else target._replace(name=f"{target.name}/{deployment.container or deployment.name}")
+        model = models.find(target.model, own=True) if target.model else models.find(own.model)
+        for device in _devices(target, own, capacity):
+            found.append(make_case(named, own, models, device.word, device.pool, device.part, device.problem, model, strict))
+    return found
+
+
+def _deployments(target: Target, base: Path, also: list[Path]) -> list[Deployment]:
+    launches: tuple[Launch, ...] = ()
+    if target.source is not None:
+        try:
+            launches = launches_at(target.source.text, base, also)
+        except BadInput as error:
+            if error.message.startswith(target.source.text.partition("#")[0]) and ":" in error.message[:200]:
+                raise
+            raise BadInput(f"{target.source.place.label}: {error.message}", error.hint, error.code) from None
+    elif target.command is not None:
+        launches = (launch_of_command(target.command.text, target.command.place),)
+    else:
+        engine = target.engine.text if target.engine else "ideal"
+        return [Deployment(target.name, "", target.place, engine, target.model, target.settings)]
+    found = [deployment for launch in launches if (deployment := deployment_of(launch)) is not None]
+    if not found:
+        word = target.source or target.command
+        what = word.text if word else target.name
+        raise BadInput(
+            f"{target.place.label}: {what[:200]} starts no engine that kvcli knows", "name the container: FILE#Kind/name/container"
+        )
+    return found
+
+
+def _devices(target: Target, deployment: Deployment, capacity: Capacity) -> list[Device]:
+    """The pools and parts a target names, else those of the manifest's node selectors."""
+    if not target.on:
+        return _cards(deployment)
+    found = []
+    for word in target.on:
+        pool = capacity.pools.get(word.text)
+        found.append(_part(pool.device if pool else word, word, pool, deployment))
+    return found
+
+
+def _part(device: Word, called: Word, pool: Pool | None, deployment: Deployment) -> Device:
+    name, _, slice_ = device.text.partition(" mig ")
+    try:
+        part = find(name.strip())
+        profile = slice_.strip() or (deployment.gpus.profile if deployment.gpus and deployment.gpus.profile else "")
+        return Device(called, pool, instance(part, profile) if profile else part)
+    except BadInput as error:
+        hint = f" ({error.hint})" if error.hint else ""
+        return Device(Word(called.text, device.place), pool, None, f"{error.message}{hint}")
+
+
+def _cards(deployment: Deployment) -> list[Device]:
+    gpus = deployment.gpus
+    parts: dict[str, Device] = {}
+    for card in gpus.cards if gpus else ():
+        part = part_of_card(card.text) if card.literal else None
+        if part is not None:
+            parts.setdefault(part.id, _part(Word(part.id, card.place), Word(part.id, card.place), None, deployment))
+    if parts:
+        return list(parts.values())
+    cards = ", ".join(card.text for card in gpus.cards) if gpus and gpus.cards else ""
+    why = f"no part is known by {cards[:200]}" if cards else "nothing says on which device it runs"
+    return [Device(None, None, None, why)]
+
+
+def _direct(manifests: list[Path], devices: Sequence[str], strict: bool) -> list[Case]:
+    """Targets of manifests without a capacity file: every launch that starts an engine, named as its manifest names it."""
+    models = Models({}, Path())
+    found = []
+    for launch in read_launches(manifests):
+        deployment = deployment_of(launch)
+        if deployment is None:
+            continue
+        on = tuple(Word(name, deployment.place) for name in devices)
+        target = Target(launch.name, launch.place, on=on)
+        model = models.find(deployment.model)
+        for device in _devices(target, deployment, Capacity("", ())):
+            found.append(make_case(target, deployment, models, device.word, device.pool, device.part, device.problem, model, strict))
+    return found

@@ -1,0 +1,130 @@
+"""KV003, KV004, KV010, KV013, KV014: lengths, splits, types and devices that contradict the model, the engine or each other."""
+
+from __future__ import annotations
+
+from kvcli.check.case import Case, passed, skipped
+from kvcli.check.requests import default_context, number, split_of
+from kvcli.check.verdict import Outcome
+from kvcli.check.words import spelled
+from kvcli.errors import BadInput
+from kvcli.units import format_bytes
+
+#: Engines that do not start with more than the model's positions; others only warn.
+REFUSE_LONGER = ("vllm", "sglang")
+SPLIT_CODES = ("split_does_not_divide", "split_contradicts", "too_many_devices")
+#: weight types -> the multiply unit they are made for
+UNITS = {"fp8": "fp8", "nvfp4": "fp4", "mxfp4": "fp4"}
+
+
+def beyond_trained(case: Case) -> Outcome:
+    """KV003."""
+    spec, given = case.found.spec, case.setting("context_tokens")
+    if spec is None:
+        return skipped("KV003", case, "the model is not known")
+    own, place = default_context(case.deployment, spec), case.place("context_tokens")
+    admitted = given.value if given is not None and isinstance(given.value, int) else own
+    if admitted > own:
+        allowed = any("ALLOW" in problem.message and "LONG" in problem.message for problem in case.deployment.problems)
+        level = "error" if case.deployment.engine in REFUSE_LONGER and not allowed else "warning"
+        refuses = f", and {case.deployment.engine} does not start" if level == "error" else ""
+        message = f"{admitted:,} tokens are more than the {own:,} positions that {spec.name} was trained for{refuses}"
+        formula = f"{admitted:,} > {own:,}"
+        return Outcome("KV003", "error" if refuses else "warning", message, place, formula, spelled(case, "context_tokens", own))
+    p99 = case.load.context_p99
+    if p99 and p99 > admitted:
+        message = f"requests of the p99 length, {p99:,} tokens, are longer than the {admitted:,} the engine admits"
+        fix = spelled(case, "context_tokens", p99) if p99 <= own else ""
+        return Outcome("KV003", "warning", message, place, f"{p99:,} > {admitted:,}", fix)
+    return passed("KV003", case)
+
+
+def split(case: Case) -> Outcome:
+    """KV004. Fails where the engine refuses the split, warns of KV heads that are held more than once."""
+    place = case.place("tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel")
+    if case.error is not None and case.error.code in SPLIT_CODES:
+        return Outcome("KV004", "error", case.error.message, place, fix=case.error.hint)
+    plan = case.plan
+    if plan is None:
+        return skipped("KV004", case, case.error.message if case.error else "the model is not known")
+    copies = sum(size for _, size in plan.shared.cache_copies) if plan.shared else 0
+    if not copies:
+        return passed("KV004", case)
+    ranks = plan.shared.split.attention_ranks if plan.shared else 1
+    once = plan.cache.stored_bytes - copies
+    message = f"{ranks} ranks hold KV heads more than once: {format_bytes(copies)} of the cache are copies"
+    formula = f"stored {plan.cache.stored_bytes:,} B = once {once:,} B + copies {copies:,} B"
+    return Outcome("KV004", "warning", message, place, formula)
+
+
+def kv_dtype(case: Case) -> Outcome:
+    """KV010."""
+    place = case.place("kv_dtype")
+    if case.error is not None and case.error.code in ("unsupported_kv_dtype", "unknown_dtype"):
+        return Outcome("KV010", "error", case.error.message, place, fix=_hint(case))
+    plan, part = case.plan, case.part
+    if plan is None or part is None:
+        return skipped("KV010", case, case.error.message if case.error else "the model or the device is not known")
+    name = plan.cache.kv.key.name
+    unit = UNITS.get(name)
+    if unit and part.peak_flops and not part.peak(unit):
+        message = f"{part.id} has no {unit} units: keys and values kept in {name} are converted before they are multiplied"
+        return Outcome("KV010", "warning", message, place)
+    return passed("KV010", case)
+
+
+def _hint(case: Case) -> str:
+    hint = case.error.hint if case.error else ""
+    wanted = hint.removeprefix("--kv-dtype ").strip()
+    return spelled(case, "kv_dtype", wanted) if hint.startswith("--kv-dtype ") and " " not in wanted else hint
+
+
+def format_without_units(case: Case) -> Outcome:
+    """KV013. Such weights are kept narrow and multiplied in 16 bit: they fit, but are not faster than their bytes."""
+    spec, part = case.found.spec, case.part
+    if spec is None or part is None or case.plan is None:
+        return skipped("KV013", case, "the model or the device is not known")
+    kind = case.plan.weights.dtype
+    unit = next((unit for name, unit in UNITS.items() if kind.startswith(name)), None)
+    if unit is None or not part.peak_flops or part.peak(unit):
+        return passed("KV013", case)
+    message = f"{part.id} has no {unit} units: {kind} weights are multiplied in 16 bit, so they save memory and no arithmetic"
+    return Outcome("KV013", "warning", message, case.place("weights"))
+
+
+def gpu_request(case: Case) -> Outcome:
+    """KV014. Fails where fewer devices are asked for than the engine uses, warns where some stay idle."""
+    gpus, deployment = case.deployment.gpus, case.deployment
+    place = case.place("tensor_parallel", "pipeline_parallel", "data_parallel")
+    try:
+        used = split_of(deployment).devices
+    except BadInput:
+        return skipped("KV014", case, "the split contradicts itself")
+    product = _product(case, used)
+    pool = case.pool.devices if case.pool else None
+    if pool is not None and used > pool:
+        message = f"the engine uses {used} devices ({product}), and the pool {case.pool.name if case.pool else ''} has {pool}"
+        return Outcome("KV014", "error", message, place, f"{product} = {used} > {pool}")
+    if gpus is None or gpus.amount is None:
+        return skipped("KV014", case, "nothing says how many devices are requested")
+    local, ranks = number(deployment, "data_parallel_local"), number(deployment, "data_parallel") or 1
+    if local and ranks > local:
+        used = used * local // ranks
+    nodes = number(deployment, "nodes") or 1
+    wanted, asked = -(-used // nodes), gpus.amount * (gpus.hosts if nodes == 1 else 1)
+    ray = case.setting("ray")
+    if wanted > asked and not (ray is not None and ray.value is True):
+        message = f"the engine uses {wanted} devices ({product}), and {asked} are requested"
+        fix = f"{gpus.resource or 'devices'}: {wanted}" if nodes == 1 and gpus.hosts == 1 else ""
+        fix = fix or spelled(case, "tensor_parallel", asked)
+        return Outcome("KV014", "error", message, gpus.place, f"{product} = {wanted} > {asked}", fix)
+    if wanted < asked:
+        message = f"{asked} devices are requested and {wanted} are used ({product}): the others stay idle"
+        fix = spelled(case, "tensor_parallel", asked) if wanted == 1 else f"{gpus.resource or 'devices'}: {wanted}"
+        return Outcome("KV014", "warning", message, place if wanted == 1 else gpus.place, f"{product} = {wanted} < {asked}", fix)
+    return passed("KV014", case)
+
+
+def _product(case: Case, used: int) -> str:
+    parts = (("tp", "tensor_parallel"), ("pp", "pipeline_parallel"), ("dp", "data_parallel"))
+    degrees = [(name, number(case.deployment, key) or 1) for name, key in parts]
+    return " x ".join(f"{name} {degree}" for name, degree in degrees if degree > 1 or name == "tp") or f"{used}"

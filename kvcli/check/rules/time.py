@@ -1,0 +1,148 @@
+"""KV005, KV006, KV015: limits that no correct execution reaches. A floor above a limit fails; below it nothing is proven."""
+
+from __future__ import annotations
+
+from kvcli.check import fixes
+from kvcli.check.case import Case, passed, planned, skipped
+from kvcli.check.rules.memory import sequences_held, usable
+from kvcli.check.verdict import Outcome
+from kvcli.plan.answers.requirements import Requirement
+from kvcli.plan.floors import Floor
+from kvcli.plan.plan import Plan
+from kvcli.plan.request import PlanRequest
+from kvcli.plan.time.limits import tpot_floor_s, ttft_floor_s
+from kvcli.plan.workload import Workload
+from kvcli.units import format_seconds
+
+#: The best that is known to be reached of a floor's rate, so that a limit closer to the floor warns (published results of 2025 and 2026).
+BEST_EFFICIENCY = 0.8
+
+
+def why_no_floor(case: Case) -> str:
+    if case.found.spec is None:
+        return "the model is not known"
+    if case.part is None:
+        return "the device is not known"
+    if case.error is not None:
+        return case.error.message
+    return "" if case.plan is not None and case.plan.latency is not None else f"no rate of {case.part.id} is known that it cannot exceed"
+
+
+def prompt_request(case: Case) -> PlanRequest | None:
+    """One prompt at the median, of which all but the last token may be cached, unless the load says otherwise."""
+    if case.asked is None:
+        return None
+    load, most = case.load, case.asked.request.workload.context_tokens
+    prompt = min(load.prompt_tokens or load.context_p50 or 1, most)
+    uncached = 1 if load.cached_prefix is None else max(1, prompt - load.cached_prefix)
+    return case.asked.request._replace(workload=Workload(prompt, 1, prompt, uncached_tokens=uncached))
+
+
+def step_request(case: Case, batch: int = 1) -> PlanRequest | None:
+    """One sequence at the median context."""
+    if case.asked is None:
+        return None
+    load, most = case.load, case.asked.request.workload.context_tokens
+    return case.asked.request._replace(workload=Workload(min(load.context_p50 or load.prompt_tokens or 1, most), batch))
+
+
+def ttft_plan(case: Case) -> Plan | None:
+    request = prompt_request(case)
+    return planned(request) if request is not None and not why_no_floor(case) else None
+
+
+def step_plan(case: Case, batch: int = 1) -> Plan | None:
+    request = step_request(case, batch)
+    return planned(request) if request is not None and not why_no_floor(case) else None
+
+
+def ttft(case: Case) -> Outcome:
+    limit, plan = case.limit("ttft"), ttft_plan(case)
+    if limit is None:
+        return skipped("KV005", case, "no limit on the time to the first token is set")
+    if plan is None or plan.latency is None:
+        return skipped("KV005", case, why_no_floor(case) or "the prompt cannot be planned")
+    floor, work = ttft_floor_s(plan), plan.workload
+    tokens = f"{work.uncached_tokens or work.prefill_tokens:,} of {work.prefill_tokens:,} prompt tokens"
+    formula = f"{_bound(plan.latency.prefill)} = {format_seconds(floor)} against {limit.said}"
+    if floor > limit.value:
+        message = f"no execution computes {tokens} within {format_seconds(limit.value)}: the floor is {format_seconds(floor)}"
+        request = prompt_request(case)
+        fix = _faster(case, request, Requirement(f"ttft<={limit.value}s", "ttft", limit.value))
+        return Outcome("KV005", "error", message, limit.place, formula, fix)
+    if floor > BEST_EFFICIENCY * limit.value:
+        message = f"the first token needs more than {BEST_EFFICIENCY:.0%} of what the hardware can do: its floor is {format_seconds(floor)}"
+        return Outcome("KV005", "warning", message, limit.place, formula)
+    return passed("KV005", case, f"not refuted: the floor is {format_seconds(floor)}", formula)
+
+
+def tpot(case: Case) -> Outcome:
+    limit, plan = case.limit("tpot"), step_plan(case)
+    if limit is None:
+        return skipped("KV006", case, "no limit on the time per output token is set")
+    if plan is None or plan.latency is None:
+        return skipped("KV006", case, why_no_floor(case) or "the step cannot be planned")
+    floor = tpot_floor_s(plan)
+    emitted = plan.latency.tokens_per_step
+    each = f" / {emitted} tokens a step" if emitted > 1 else ""
+    formula = f"{_bound(plan.latency.decode)}{each} = {format_seconds(floor)} against {limit.said}"
+    if floor > limit.value:
+        message = (
+            f"no execution emits a token every {format_seconds(limit.value)} at {plan.workload.context_tokens:,} tokens, alone: "
+            f"the floor is {format_seconds(floor)}"
+        )
+        fix = _faster(case, step_request(case), Requirement(f"tpot<={limit.value}s", "tpot", limit.value))
+        return Outcome("KV006", "error", message, limit.place, formula, fix)
+    if floor > BEST_EFFICIENCY * limit.value:
+        message = f"each token needs more than {BEST_EFFICIENCY:.0%} of what the hardware can do: its floor is {format_seconds(floor)}"
+        return Outcome("KV006", "warning", message, limit.place, formula)
+    return passed("KV006", case, f"not refuted: the floor is {format_seconds(floor)}", formula)
+
+
+def _bound(floor: Floor) -> str:
+    """The term that binds, with its numbers."""
+    suffix = {"memory": "_bandwidth", "compute": "_compute"}.get(floor.bound, f"_{floor.bound}")
+    line = next((line for line in floor.lines if line.item.endswith(suffix)), None)
+    units = ("FLOP", "FLOP/s") if floor.bound == "compute" else ("B", "B/s")
+    return " / ".join(f"{value:,.0f} {unit}" for (_, value), unit in zip(line.formula.terms, units, strict=True)) if line else floor.bound
+
+
+def _faster(case: Case, request: PlanRequest | None, requirement: Requirement) -> str:
+    if request is None or case.asked is None:
+        return ""
+    return fixes.to_be_faster(case._replace(asked=case.asked._replace(request=request)), requirement)
+
+
+def cost(case: Case) -> Outcome:
+    """The least a million output tokens can cost: all devices decode at their floor, as many sequences as may ever run together."""
+    limit = case.limit("cost_per_mtok")
+    if limit is None:
+        return skipped("KV015", case, "no limit on cost is set")
+    least = least_cost(case)
+    if least is None:
+        return skipped("KV015", case, why_no_floor(case) or usable(case) or "the pool has no price_hour")
+    value, formula = least
+    if value > limit.value:
+        message = f"a million output tokens cost at least {value:.4g}, more than {limit.value:g}"
+        return Outcome("KV015", "error", message, limit.place, formula)
+    return passed("KV015", case, f"not refuted: at least {value:.4g}", formula)
+
+
+def least_cost(case: Case) -> tuple[float, str] | None:
+    pool = case.pool
+    if pool is None or pool.price_per_hour is None or case.asked is None or why_no_floor(case):
+        return None
+    used = case.asked.request.split.devices
+    price = pool.price_per_hour * (used / pool.devices if pool.devices else used)
+    held = sequences_held(case)
+    instances = max(1, case.deployment.replicas)
+    most = max(1, held[1] // instances) if held else 1
+    if case.load.users:
+        most = min(most, -(-case.load.users // instances)) or 1
+    plan = step_plan(case, most)
+    if plan is None or plan.latency is None or not tpot_floor_s(plan):
+        return None
+    seconds = tpot_floor_s(plan)
+    value = price / 3600 * seconds / most * 1e6
+    formula = f"{price:.6g} an hour / 3,600 s x {format_seconds(seconds)} a token / {most:,} sequences x 1,000,000 = {value:.4g}"
+    return value, formula

@@ -1,0 +1,80 @@
+"""The gate: every rule on every case, waivers, and the numbers that a baseline keeps."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from kvcli.check.case import Case
+from kvcli.check.gather import gather
+from kvcli.check.rules import known, memory, shape, time
+from kvcli.check.verdict import Cell, Measures, Outcome, Report, Waiver
+from kvcli.plan.time.limits import tpot_floor_s, ttft_floor_s
+
+Rule = Callable[[Case], Outcome | list[Outcome]]
+RULES: tuple[Rule, ...] = (
+    *(memory.does_not_fit, memory.headroom, shape.beyond_trained, shape.split, time.ttft, time.tpot, memory.too_few_sequences),
+    *(known.device, known.model, shape.kv_dtype, memory.memory_fraction, shape.format_without_units, shape.gpu_request),
+    *(time.cost, known.understood),
+)
+
+
+def check(paths: Sequence[Path], today: datetime.date, devices: Sequence[str] = (), strict: bool = False) -> tuple[Report, str | None]:
+    """The report, and the path of the baseline that the capacity files name.
+
+    Raises BadInput for files that cannot be read; what a deployment has wrong is an outcome.
+    """
+    gathered = gather(paths, devices, strict)
+    named = [
+        (Path(capacity.path).parent / capacity.baseline.text).as_posix()
+        for capacity in gathered.capacities
+        if capacity.baseline is not None
+    ]
+    return Report(tuple(_cell(case, today) for case in gathered.cases)), named[0] if named else None
+
+
+def _cell(case: Case, today: datetime.date) -> Cell:
+    outcomes: list[Outcome] = []
+    for rule in RULES:
+        found = rule(case)
+        outcomes += found if isinstance(found, list) else [found]
+    device = case.device.text if case.device else "unknown device"
+    assumed = case.asked.assumed if case.asked else ()
+    return Cell(
+        target=case.target.name,
+        device=device,
+        place=case.deployment.place,
+        outcomes=tuple(sorted((_waived(each, case, device, today) for each in outcomes), key=lambda each: each.rule)),
+        measures=measures(case),
+        assumed=assumed,
+    )
+
+
+def _waived(outcome: Outcome, case: Case, device: str, today: datetime.date) -> Outcome:
+    """A waiver makes a note of an error or a warning, until the day after it expires."""
+    if outcome.level not in ("error", "warning"):
+        return outcome
+    for each in case.target.waivers:
+        if each.rule != outcome.rule or (each.on and device not in each.on):
+            continue
+        if datetime.date.fromisoformat(each.expires) >= today:
+            return outcome._replace(level="note", waiver=Waiver(each.reason, each.expires))
+        return outcome._replace(message=f"{outcome.message} (its waiver expired on {each.expires}: {each.reason})")
+    return outcome
+
+
+def measures(case: Case) -> Measures:
+    plan = memory.loaded(case)
+    held = memory.sequences_held(case)
+    first, step = time.ttft_plan(case), time.step_plan(case)
+    cost = time.least_cost(case)
+    budget = plan.memory if plan else None
+    return Measures(
+        memory_bytes=budget.total_bytes if budget else None,
+        usable_bytes=budget.usable_bytes if budget else None,
+        sequences=held[0] if held else None,
+        ttft_floor_s=ttft_floor_s(first) if first else None,
+        tpot_floor_s=tpot_floor_s(step) if step else None,
+        cost_per_mtok=cost[0] if cost else None,
+    )
