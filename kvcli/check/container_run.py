@@ -9,11 +9,11 @@ from kvcli.check.launch import GpuRequest
 from kvcli.check.nodes import Word
 
 #: options without a value; every other one takes the next word, unless `=` gives it
-_FLAGS = frozenset(
-    "--rm --detach --interactive --tty --init --privileged --read-only --publish-all --no-healthcheck --oom-kill-disable --quiet "
-    "--sig-proxy --disable-content-trust --use-api-socket --replace --no-hosts --no-hostname --rmi --env-host --http-proxy --passwd "
-    "--tls-verify --help".split()
-)
+_FLAG_NAMES = """
+--rm --detach --interactive --tty --init --privileged --read-only --publish-all --no-healthcheck --oom-kill-disable --quiet --sig-proxy
+--disable-content-trust --use-api-socket --replace --no-hosts --no-hostname --rmi --env-host --http-proxy --passwd --tls-verify --help
+"""
+_FLAGS = frozenset(_FLAG_NAMES.split())
 _SHORT_FLAGS = frozenset("ditPq")
 #: device variable -> the resource it speaks of
 _VISIBLE = {

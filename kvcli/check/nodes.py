@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import Literal, NamedTuple
 
 
@@ -27,6 +27,12 @@ def place_at(spots: Spots, place: Place, offset: int) -> Place:
     index = bisect_right(spots, offset, key=lambda spot: spot[0]) - 1
     start, found = spots[index] if index >= 0 else (0, place)
     return Place(found.file, found.line, found.column + offset - start)
+
+
+def spots_between(spots: Spots, start: int, end: int) -> Spots:
+    """The spots strictly between two offsets."""
+    first = bisect_right(spots, start, key=lambda spot: spot[0])
+    return spots[first : bisect_left(spots, end, lo=first, key=lambda spot: spot[0])]
 
 
 class Word(NamedTuple):

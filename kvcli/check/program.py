@@ -39,11 +39,12 @@ _MODULES = re.compile(
 _SCRIPTS = re.compile(r"(^|/)(vllm/.*|sglang/.*|.*)(api_server|launch_server)\.py$")
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*$")
 #: programs that run another one given as their last words
-_WRAPPERS = frozenset(
-    "sudo env nohup nice ionice time timeout stdbuf numactl taskset setsid chrt uv uvx pipx poetry pdm hatch conda mamba micromamba pixi "
-    "tini dumb-init catatonit gosu su-exec opentelemetry-instrument ddtrace-run nsys ncu rocprof rocprofv3 srun mpirun mpiexec torchrun "
-    "accelerate deepspeed trtllm-llmapi-launch command exec ray screen tmux flock doppler infisical vault-env unbuffer tee xargs".split()
-)
+_WRAPPER_NAMES = """
+sudo env nohup nice ionice time timeout stdbuf numactl taskset setsid chrt uv uvx pipx poetry pdm hatch conda mamba micromamba pixi tini
+dumb-init catatonit gosu su-exec opentelemetry-instrument ddtrace-run nsys ncu rocprof rocprofv3 srun mpirun mpiexec torchrun accelerate
+deepspeed trtllm-llmapi-launch command exec ray screen tmux flock doppler infisical vault-env unbuffer
+"""
+_WRAPPERS = frozenset(_WRAPPER_NAMES.split())
 _CONTAINERS = frozenset(["docker", "podman", "nerdctl"])
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 MAX_LEVEL = 8
@@ -66,7 +67,7 @@ def find_programs(
     """The engines that `words` start, in order; where none is known by name, the last command. `find` gives scripts by path."""
     problems: list[Problem] = []
     found = _unwrap(tuple(words), environment, find, problems, 0)
-    return _choose(found, problems), tuple(dict.fromkeys(problems))
+    return _chosen(found, problems)
 
 
 def find_in_script(
@@ -75,7 +76,15 @@ def find_in_script(
     """As `find_programs`, of the text of a script."""
     problems: list[Problem] = []
     found = _script(script, environment, params, find, problems, 0)
-    return _choose(found, problems), tuple(dict.fromkeys(problems))
+    return _chosen(found, problems)
+
+
+def _chosen(found: list[Program], problems: list[Problem]) -> tuple[tuple[Program, ...], tuple[Problem, ...]]:
+    programs = _choose(found, problems)
+    if any(program.known for program in programs):
+        # a script that is not there and only prepares does not matter once the engine's own command is known
+        problems = [each._replace(matters=each.matters and each.code != "script_not_found") for each in problems]
+    return programs, tuple(dict.fromkeys(problems))
 
 
 def _choose(found: list[Program], problems: list[Problem]) -> tuple[Program, ...]:
@@ -164,10 +173,7 @@ def _script(
 
 
 def _command(command: Command, find: Finder, problems: list[Problem], level: int) -> list[Program]:
-    inner: list[Problem] = []
-    programs = _unwrap(command.words, command.environment, find, inner, level + 1)
-    # a script that only prepares matters no more than the command that starts the engine after it
-    problems.extend(problem._replace(matters=problem.matters and problem.code != "script_not_found") for problem in inner)
+    programs = _unwrap(command.words, command.environment, find, problems, level + 1)
     return [program._replace(guarded=program.guarded or command.guarded) for program in programs]
 
 

@@ -14,6 +14,9 @@ from kvcli.check.nodes import Place, Word, place_at
 from kvcli.check.shell_expand import Expander, as_quoted
 from kvcli.check.shell_lexer import Token, Unclosed, tokenize
 
+MAX_CHARACTERS = 200_000
+MAX_FRAMES = 100
+
 _OPENERS = {"if": "fi", "while": "done", "until": "done", "for": "done", "select": "done", "case": "esac"}
 _INNER = frozenset(["then", "do", "else", "elif", "!", "time", "in"])
 _DECLARES = frozenset(["export", "declare", "typeset", "local", "readonly"])
@@ -35,18 +38,31 @@ def run_script(
     script: Word, environment: Mapping[str, Word], params: Sequence[Word] = (), find: Finder = lambda path: None
 ) -> tuple[tuple[Command, ...], tuple[Problem, ...]]:
     """The commands of `script` (`params`: $1, $2, ...). What the shell would refuse or what is not followed becomes a Problem."""
+    if len(script.text) > MAX_CHARACTERS:
+        message = f"a script of {len(script.text)} characters is not read, at most {MAX_CHARACTERS} are"
+        return (), (Problem("script_not_followed", message, script.place),)
     shell = _Shell(environment, params, find)
     shell.run(script)
     return tuple(shell.commands), tuple(shell.problems)
 
 
-def split_words(text: Word, environment: Mapping[str, Word] = {}) -> tuple[Word, ...]:
-    """The words of a single command line, operators passed over. A text that a shell would refuse is one word that is not literal."""
-    expander = Expander(environment, (), text)
+def split_words(text: Word) -> tuple[Word, ...]:
+    """The words of a command line that no shell runs (compose's `command:`): quotes count, variables and operators do not.
+
+    A text that a shell would refuse is one word that is not literal.
+    """
+    expander = Expander({}, (), text)
+    expander.plain = True
     try:
-        return tuple(word for token in tokenize(text.text) if token.kind == "word" for word in expander.expand(token))
+        return tuple(word for token in tokenize(text.text) for word in _plain(token, expander))
     except Unclosed:
         return (text._replace(literal=False),)
+
+
+def _plain(token: Token, expander: Expander) -> list[Word]:
+    if token.kind == "word":
+        return expander.expand(token)
+    return [] if token.raw == "\n" else [Word(token.raw, expander.place(token.offset))]
 
 
 class _Frame(NamedTuple):
@@ -92,6 +108,8 @@ class _Shell(Expander):
                 index += 1
                 continue
             word = token.bare
+            if len(self.frames) > MAX_FRAMES:
+                raise Unclosed(token.offset, f"it is nested deeper than {MAX_FRAMES} levels")
             closers = {frame.closer for frame in self.frames[base:]}
             if word in _OPENERS:
                 index = self._open(tokens, index)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from kvcli.check.nodes import Place, Word, place_at
+from kvcli.check.nodes import Place, Word, place_at, spots_between
 from kvcli.check.shell_lexer import Part, Token, Unclosed
 
 MAX_WORDS = 20_000
@@ -19,6 +19,8 @@ class Expander:
         self.params = list(params)
         self.script = script
         self.words = 0
+        #: nothing is expanded, `$VAR` stays as it is: words that no shell reads
+        self.plain = False
 
     def place(self, offset: int) -> Place:
         return place_at(self.script.spots, self.script.place, offset)
@@ -44,6 +46,11 @@ class Expander:
                     fields.split(Word(part.text, self.place(part.offset)))
                 else:
                     fields.add(part.text, self.place(part.offset))
+                    last = part.offset + len(part.text)
+                    if "\n" in part.text:
+                        fields.mark((start - last, place) for start, place in spots_between(self.script.spots, part.offset, last))
+            elif self.plain:
+                fields.add(part.raw, self.place(part.offset))
             elif part.kind == "unknown":
                 fields.add(part.raw, self.place(part.offset), literal=False)
             else:
@@ -111,12 +118,20 @@ class _Fields:
         self.text: list[str] = []
         self.first: Place | None = None
         self.literal = True
+        self.length = 0
+        self.spots: list[tuple[int, Place]] = []
+
+    def mark(self, spots: Iterable[tuple[int, Place]]) -> None:
+        """Places inside the text added last, at offsets from its end."""
+        self.spots.extend((self.length + offset, place) for offset, place in spots)
 
     def add(self, text: str, place: Place, literal: bool = True) -> None:
         if self.first is None:
             # an opening quote or an empty text must not hide that the rest is one variable
             self.first = (place if self.done or place.line != self.place.line else self.place) if text else None
         self.text.append(text)
+        self.spots.append((self.length, place))
+        self.length += len(text)
         self.literal = self.literal and literal
 
     def split(self, value: Word) -> None:
@@ -143,8 +158,9 @@ class _Fields:
 
     def _end(self) -> None:
         if self.text:
-            self.done.append(Word("".join(self.text), self.first or self.place, self.literal))
-        self.text, self.first, self.literal = [], None, True
+            several = len({place.line for _, place in self.spots}) > 1
+            self.done.append(Word("".join(self.text), self.first or self.place, self.literal, tuple(self.spots) if several else ()))
+        self.text, self.first, self.literal, self.length, self.spots = [], None, True, 0, []
 
     def close(self) -> list[Word]:
         self._end()
