@@ -128,7 +128,7 @@ class _Fields:
     def add(self, text: str, place: Place, literal: bool = True) -> None:
         if self.first is None:
             # an opening quote or an empty text must not hide that the rest is one variable
-            self.first = (place if self.done or place.line != self.place.line else self.place) if text else None
+            self.first = (place if self.done or place[:2] != self.place[:2] else self.place) if text else None
         self.text.append(text)
         self.spots.append((self.length, place))
         self.length += len(text)
