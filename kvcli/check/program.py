@@ -148,7 +148,8 @@ def _shell(words: tuple[Word, ...], environment: Mapping[str, Word], find: Finde
     if index >= len(words):
         return [Program(words, environment)]
     if command:
-        return _script(words[index], environment, words[index + 2 :], find, problems, level)
+        zero = words[index + 1] if index + 1 < len(words) else None
+        return _script(words[index], environment, words[index + 2 :], find, problems, level, zero)
     if posixpath.basename(words[0].text) == "busybox":
         return _unwrap(words[1:], environment, find, problems, level + 1)
     script = find(words[index].text)
@@ -160,14 +161,20 @@ def _shell(words: tuple[Word, ...], environment: Mapping[str, Word], find: Finde
 
 
 def _script(
-    script: Word, environment: Mapping[str, Word], params: Sequence[Word], find: Finder, problems: list[Problem], level: int
+    script: Word,
+    environment: Mapping[str, Word],
+    params: Sequence[Word],
+    find: Finder,
+    problems: list[Problem],
+    level: int,
+    zero: Word | None = None,
 ) -> list[Program]:
     if level > MAX_LEVEL:
         problems.append(Problem("script_not_followed", "scripts call each other too deeply to follow", script.place))
         return []
     if not script.literal:
         problems.append(Problem("script_not_literal", "part of this script is only known where it runs", script.place, matters=False))
-    commands, found = run_script(script, environment, params, find)
+    commands, found = run_script(script, environment, params, find, zero)
     problems.extend(found)
     return [program for command in commands for program in _command(command, find, problems, level)]
 

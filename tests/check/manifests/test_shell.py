@@ -34,6 +34,12 @@ def by_shell(shell, text, params=()):
     return done.returncode, done.stdout.decode().split("\0")[:-1]
 
 
+PIECES = [
+    *("a", "-b=c", "'x y'", '"x y"', "$ONE", "$TWO", '"$TWO"', "${ONE}", "${NOPE:-d}", "${NOPE:-'e f'}", '"${NOPE:-g h}"', "$EMPTY", '""'),
+    *("''", "\\ ", "\\\n", "\\$", '"\\$"', '"\\a"', "=", "{", "}", "#", " ", "  ", "\t", "${EMPTY:+z}", "${TWO:+'q r'}", '"$QUOTE"', "$@"),
+    *('"$@"', "$1", "${2}", "$#", '"$*"', "${EMPTY:-$TWO}", "%", ",", "[", "]", ":", "~", "@", '"${ONE:-"x"}"', "\\'", "'\"'"),
+]
+
 CASES = [
     "show a b  c",
     "show --max-model-len=8192 \\\n  --tp 2 \\\n  # not reached",
@@ -95,43 +101,7 @@ def test_words_are_those_of_sh(text):
 @settings(max_examples=300, deadline=None)
 @given(
     st.lists(
-        st.sampled_from(
-            [
-                "a",
-                "-b=c",
-                "'x y'",
-                '"x y"',
-                "$ONE",
-                "$TWO",
-                '"$TWO"',
-                "${ONE}",
-                "${NOPE:-d}",
-                "${NOPE:-'e f'}",
-                '"${NOPE:-g h}"',
-                "$EMPTY",
-                '""',
-            ]
-            + [
-                "''",
-                "\\ ",
-                "\\\n",
-                "\\$",
-                '"\\$"',
-                '"\\a"',
-                "=",
-                "{",
-                "}",
-                "#",
-                " ",
-                "  ",
-                "\t",
-                "${EMPTY:+z}",
-                "${TWO:+'q r'}",
-                '"$QUOTE"',
-                "$@",
-            ]
-            + ['"$@"', "$1", "${2}", "$#", '"$*"', "${EMPTY:-$TWO}", "%", ",", "[", "]", ":", "~", "@", '"${ONE:-"x"}"', "\\'", "'\"'"]
-        ),
+        st.sampled_from(PIECES),
         max_size=12,
     )
 )
