@@ -37,7 +37,7 @@ class Command(NamedTuple):
 def run_script(
     script: Word, environment: Mapping[str, Word], params: Sequence[Word] = (), find: Finder = lambda path: None, zero: Word | None = None
 ) -> tuple[tuple[Command, ...], tuple[Problem, ...]]:
-    """The commands of `script` (`params`: $1, $2, ...; `zero`: $0). What the shell would refuse or what is not followed becomes a Problem."""
+    """The commands of `script` (`params`: $1, $2, ...; `zero`: $0). What the shell would refuse becomes a Problem."""
     if len(script.text) > MAX_CHARACTERS:
         message = f"a script of {len(script.text)} characters is not read, at most {MAX_CHARACTERS} are"
         return (), (Problem("script_not_followed", message, script.place),)

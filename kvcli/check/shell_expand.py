@@ -47,8 +47,7 @@ class Expander:
                 else:
                     fields.add(part.text, self.place(part.offset))
                     last = part.offset + len(part.text)
-                    if "\n" in part.text:
-                        fields.mark((start - last, place) for start, place in spots_between(self.script.spots, part.offset, last))
+                    fields.mark((start - last, place) for start, place in spots_between(self.script.spots, part.offset, last))
             elif self.plain:
                 fields.add(part.raw, self.place(part.offset))
             elif part.kind == "unknown":

@@ -76,17 +76,17 @@ def _reference(text: str, dollar: int, variables: Mapping[str, Word], depth: int
         return raw, close + 1, False, None
     is_set = value is not None and (bool(value.text) or operator.group()[0] != ":")
     kind = operator.group()[-1]
+    filled, known = _filled(text[operator.end() : close], variables, depth)
     if kind == "+":
-        return (*_filled(text[operator.end() : close], variables, depth), None) if is_set else ("", close + 1, True, None)
+        return (filled, close + 1, known, None) if is_set else ("", close + 1, True, None)
     if is_set and value is not None:
         return value.text, close + 1, True, value
     if kind == "?":
         return raw, close + 1, False, None
-    filled, _, known = _filled(text[operator.end() : close], variables, depth)
     return filled, close + 1, known, None
 
 
-def _filled(text: str, variables: Mapping[str, Word], depth: int) -> tuple[str, int, bool]:
+def _filled(text: str, variables: Mapping[str, Word], depth: int) -> tuple[str, bool]:
     pieces: list[str] = []
     at, known = 0, True
     while at < len(text):
@@ -98,7 +98,7 @@ def _filled(text: str, variables: Mapping[str, Word], depth: int) -> tuple[str, 
         piece, at, one, _ = _reference(text, dollar, variables, depth + 1)
         pieces.append(piece)
         known = known and one
-    return "".join(pieces), 0, known
+    return "".join(pieces), known
 
 
 def _closing(text: str, brace: int) -> int:

@@ -132,7 +132,7 @@ def test_no_devices_is_none(files):
 
 
 def test_dotenv_env_files_extends_and_anchors(files, helpers):
-    texts, word = helpers
+    texts, _ = helpers
     files.write("# comment\nexport LEN=8192 # tokens\nNAME='a $LEN'\nBOTH=\"x-${LEN}\"\n", ".env")
     files.write("TP=2\nLEN=1\n", "engine.env")
     files.write("services:\n  base:\n    image: vllm/vllm-openai\n    environment: {A: base, B: base}\n", "base.yaml")
@@ -164,7 +164,7 @@ services:
 
 
 def test_scripts_and_configs_beside_the_file(files, helpers):
-    texts, word = helpers
+    texts, _ = helpers
     files.write("#!/bin/bash\nexec vllm serve meta/x \\\n  --max-model-len $LEN\n", "run.sh")
     launches = files.launches(
         """\

@@ -149,7 +149,8 @@ spec:
         ),
         (
             "firstAvailable: [{name: a, deviceClassName: gpu.nvidia.com, selectors: [{cel: {expression: "
-            "\"device.attributes['gpu.nvidia.com'].productName.lowerAscii().matches('^.*h200.*$')\"}}]}, {name: b, deviceClassName: gpu.nvidia.com}]",
+            "\"device.attributes['gpu.nvidia.com'].productName.lowerAscii().matches('^.*h200.*$')\"}}]}, "
+            "{name: b, deviceClassName: gpu.nvidia.com}]",
             1,
             ["^.*h200.*$"],
             None,

@@ -146,12 +146,9 @@ def test_script_with_variables_of_kubernetes_in_it(files, helpers):
             - {name: LEN, value: "8192"}
 """
     )
-    assert texts(launch) == ["vllm", "serve", "meta/x", "--max-model-len=8192", "--name", "$(hostname)"] + [
-        "--seed",
-        "1",
-        "--port",
-        "80",
-        "--last",
+    assert texts(launch) == [
+        *("vllm", "serve", "meta/x", "--max-model-len=8192", "--name", "$(hostname)"),
+        *("--seed", "1", "--port", "80", "--last"),
     ]
     assert word(launch, "--port").place.line == files.line("export EXTRA")
     assert word(launch, "meta/x").place.line == files.line("name: MODEL")
@@ -363,8 +360,8 @@ def test_a_template_inside_quotes_is_refused(files):
         ("[env, A=b, python, -m, sglang.launch_server, --tp, '2']", ["python", "-m", "sglang.launch_server", "--tp", "2"]),
         ("[torchrun, --nproc_per_node, '2', -m, sglang.launch_server, --tp, '2']", ["python", "-m", "sglang.launch_server", "--tp", "2"]),
         (
-            "[python3, /app/vllm/entrypoints/openai/api_server.py, --model, a]",
-            ["python3", "/app/vllm/entrypoints/openai/api_server.py", "--model", "a"],
+            "[python3, /app/vllm/api_server.py, --model, a]",
+            ["python3", "/app/vllm/api_server.py", "--model", "a"],
         ),
         ("[sh, -c, 'ray start --head && vllm serve a']", ["vllm", "serve", "a"]),
         ("[bash, -euo, pipefail, -c, 'vllm serve a 2>&1 | tee log']", ["vllm", "serve", "a"]),
