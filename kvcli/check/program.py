@@ -115,7 +115,8 @@ def _unwrap(words: tuple[Word, ...], environment: Mapping[str, Word], find: Find
         return _script(script, environment, words[1:], find, problems, level)
     if name in _SHELLS:
         return _shell(words, environment, find, problems, level)
-    if name in _CONTAINERS and "run" in [word.text for word in words[1:3]]:
+    sub_commands = [word.text for word in words[1:3]]
+    if name in _CONTAINERS and (sub_commands[:1] == ["run"] or sub_commands == ["container", "run"]):
         start = 2 if words[1].text == "run" else 3
         run = read_container_run(words[start:])
         inner = _unwrap(run.words, run.environment, lambda path: None, problems, level + 1)

@@ -30,6 +30,8 @@ TEMPLATE = re.compile(
     r"\{\{-?\s*(?:\$?\.(?:Values|Release|Chart|Files|Capabilities|Template)\b|/\*|\$|"
     r"(?:include|template|if|else|range|toYaml|with|end|define|tpl|default|printf|lookup|values?|quote)\b)|\{%-?\s"
 )
+#: what only Helm writes: chat templates in arguments are Jinja and stay
+HELM = re.compile(r"\{\{-?\s*(?:\$?\.(?:Values|Release|Chart|Files|Capabilities)\b|(?:include|toYaml|tpl)\s)")
 
 Where = Callable[[int, int], Place]
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from kvcli.check.nodes import Mapping, Node, Place, Scalar, Word, place_at
 from kvcli.check.nodes import Sequence as Items
-from kvcli.check.yaml_reader import TEMPLATE, load_documents, read_text, unrendered
+from kvcli.check.yaml_reader import HELM, load_documents, read_text, unrendered
 
 MAX_FILES = 2000
 _SKIPPED = frozenset(["kustomization.yaml", "kustomization.yml", "Chart.yaml", "values.yaml"])
@@ -154,7 +154,7 @@ def strings(node: Node | None) -> list[Word]:
 
 def rendered(word: Word) -> Word:
     """`word`, or BadInput where it is a template that nobody rendered."""
-    if "{{" in word.text and TEMPLATE.search(word.text):
+    if "{{" in word.text and HELM.search(word.text):
         raise unrendered(word.place)
     return word
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from kvcli.check.launch import Launch, Problem
+from kvcli.check.launch import GpuRequest, Launch, Problem
 from kvcli.check.manifests.environment import expand, mounted_files, read_environment
 from kvcli.check.manifests.fileset import Document, FileSet, integer, joined, mappings, rendered
 from kvcli.check.manifests.gpus import read_gpus
@@ -80,6 +80,7 @@ def launches_of_container(container: Node, pod: Node, around: Around, role: str 
 
 def with_programs(launch: Launch, programs: Iterable[Program]) -> list[Launch]:
     """`launch` once for each program, the second and later ones with `#2`, ... behind the container's name."""
+    programs = tuple(programs)
     result: list[Launch] = []
     for index, program in enumerate(programs, start=1):
         label = launch.container if index == 1 else f"{launch.container}#{index}"
@@ -92,10 +93,21 @@ def with_programs(launch: Launch, programs: Iterable[Program]) -> list[Launch]:
                 image=launch.image or (run.image if run else None),
                 words=program.words,
                 environment=program.environment,
-                gpus=launch.gpus or program.gpus,
+                gpus=_narrowed(launch.gpus, program.gpus, len(programs) > 1),
             )
         )
     return result or [launch]
+
+
+def _narrowed(asked: GpuRequest | None, visible: GpuRequest | None, several: bool) -> GpuRequest | None:
+    """The container's devices, of which a program may see fewer; several programs that see them all share them."""
+    if asked is None:
+        return visible
+    if visible is None or visible.amount is None:
+        return asked._replace(shared=True) if several else asked
+    if asked.amount is not None and visible.amount > asked.amount:
+        return asked
+    return asked._replace(amount=visible.amount, place=visible.place)
 
 
 def arguments(node: object, key: str, problems: list[Problem]) -> list[Word]:

@@ -385,3 +385,20 @@ def test_one_of_several_commands_is_a_problem(files):
     launches = files.launches(POD + "          command: [sh, -c, 'if [ $A = 1 ]; then vllm serve a; else vllm serve b; fi']\n")
     assert len(launches) == 2
     assert [(each.code, each.matters) for each in launches[0].problems] == [("conditional_command", True)]
+
+
+def test_programs_of_one_container_share_or_divide_its_devices(files):
+    script = "          command: [sh, -c, '%svllm serve a & %svllm serve b & wait']\n          resources: {limits: {nvidia.com/gpu: 4}}\n"
+    apart = files.launches(POD + script % ("CUDA_VISIBLE_DEVICES=0 ", "CUDA_VISIBLE_DEVICES=1,2,3 "))
+    assert [(each.gpus.amount, each.gpus.shared, each.gpus.resource) for each in apart] == [
+        (1, False, "nvidia.com/gpu"),
+        (3, False, "nvidia.com/gpu"),
+    ]
+    together = files.launches(POD + script % ("", ""))
+    assert [(each.gpus.amount, each.gpus.shared) for each in together] == [(4, True), (4, True)]
+
+
+def test_a_chat_template_is_no_helm_template(files, helpers):
+    texts, _ = helpers
+    (launch,) = files.launches(POD + "          args: [--chat-template, '{% for m in messages %}{{ m.content }}{% endfor %}']\n")
+    assert len(texts(launch)) == 2
