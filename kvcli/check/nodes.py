@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from typing import Literal, NamedTuple
 
 
@@ -17,12 +18,33 @@ class Place(NamedTuple):
         return f"{self.file}:{self.line}"
 
 
+#: where pieces of a text stand: (offset into the text, its place), ascending; () where the text stands in one piece at its place
+Spots = tuple[tuple[int, Place], ...]
+
+
+def place_at(spots: Spots, place: Place, offset: int) -> Place:
+    """The place of the character at `offset`. Columns count from the start of the piece, so quotes and escapes before it shift them."""
+    index = bisect_right(spots, offset, key=lambda spot: spot[0]) - 1
+    start, found = spots[index] if index >= 0 else (0, place)
+    return Place(found.file, found.line, found.column + offset - start)
+
+
+def spots_between(spots: Spots, start: int, end: int) -> Spots:
+    """The spots strictly between two offsets."""
+    first = bisect_right(spots, start, key=lambda spot: spot[0])
+    return spots[first : bisect_left(spots, end, lo=first, key=lambda spot: spot[0])]
+
+
 class Word(NamedTuple):
-    """A piece of text and its place. Not `literal`: part of it is only known where it runs, and `text` shows it as it was written."""
+    """A piece of text and its place. Not `literal`: part of it is only known where it runs, and `text` shows it as it was written.
+
+    `spots`: places inside a text of several lines (a script in a block scalar).
+    """
 
     text: str
     place: Place
     literal: bool = True
+    spots: Spots = ()
 
 
 class Scalar(NamedTuple):
@@ -31,6 +53,11 @@ class Scalar(NamedTuple):
     text: str
     place: Place
     type: Literal["str", "int", "float", "bool", "null"] = "str"
+    spots: Spots = ()
+
+    @property
+    def word(self) -> Word:
+        return Word(self.text, self.place, True, self.spots)
 
 
 class Sequence(NamedTuple):
@@ -63,7 +90,7 @@ class Mapping(NamedTuple):
     def text(self, *path: str) -> Word | None:
         """The scalar under nested keys as a word; None where there is none."""
         node = self.at(*path)
-        return Word(node.text, node.place) if isinstance(node, Scalar) else None
+        return node.word if isinstance(node, Scalar) else None
 
 
 Node = Scalar | Sequence | Mapping

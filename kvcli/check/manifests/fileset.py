@@ -1,0 +1,169 @@
+"""The file set: every document of the files that were given together, and how they find each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from kvcli.check.nodes import Mapping, Node, Place, Scalar, Word, place_at
+from kvcli.check.nodes import Sequence as Items
+from kvcli.check.yaml_reader import HELM, load_documents, read_text, unrendered
+
+MAX_FILES = 2000
+_SKIPPED = frozenset(["kustomization.yaml", "kustomization.yml", "Chart.yaml", "values.yaml"])
+
+
+class Document(NamedTuple):
+    """One object of Kubernetes, or one compose file (kind `compose`). `file` is the path as given, with forward slashes."""
+
+    file: str
+    kind: str
+    name: str
+    namespace: str
+    node: Mapping
+
+
+class Script(NamedTuple):
+    """A file that is no YAML: a shell script or a Dockerfile."""
+
+    file: str
+    text: Word
+
+
+class FileSet:
+    """`targets`: the documents and scripts of the files whose launches are asked for; `documents`: those and the ones beside them."""
+
+    def __init__(self, paths: Sequence[Path], also: Sequence[Path] = ()) -> None:
+        self.documents: list[Document] = []
+        self.targets: list[Document | Script] = []
+        seen: set[Path] = set()
+        for path in _files(paths):
+            seen.add(path)
+            found = load(path)
+            self.targets.extend(found)
+            self.documents.extend(each for each in found if isinstance(each, Document))
+        for path in _files(also):
+            if path not in seen and not _is_script(path):
+                seen.add(path)
+                self.documents.extend(each for each in load(path) if isinstance(each, Document))
+
+    def find(self, kinds: Iterable[str], name: str, near: Document) -> Document | None:
+        """The document of one of `kinds` called `name`: of the same file first, then of the same namespace, then any."""
+        wanted = tuple(kinds)
+        found = [each for each in self.documents if each.kind in wanted and each.name == name]
+        found.sort(key=lambda each: (each.file != near.file, each.namespace != near.namespace))
+        return found[0] if found else None
+
+    def all(self, kinds: Iterable[str]) -> list[Document]:
+        wanted = tuple(kinds)
+        return [each for each in self.documents if each.kind in wanted]
+
+
+def _files(paths: Sequence[Path]) -> Iterator[Path]:
+    """The files named, and the YAML files of the folders named, sorted; hidden folders and what is no manifest are left out."""
+    count = 0
+    for given in paths:
+        path = Path(os.path.normpath(given))
+        if not path.is_dir():
+            yield path
+            continue
+        for folder, folders, names in os.walk(path):
+            folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "node_modules")
+            for name in sorted(names):
+                if name.endswith((".yaml", ".yml")) and not name.startswith(".") and name not in _SKIPPED:
+                    count += 1
+                    if count <= MAX_FILES:
+                        yield Path(folder, name)
+
+
+def _is_script(path: Path) -> bool:
+    name = path.name.lower()
+    return name.endswith((".sh", ".bash", ".dockerfile")) or name.startswith(("dockerfile", "containerfile"))
+
+
+def load(path: Path) -> list[Document | Script]:
+    """The objects of one file. Raises BadInput for a file that cannot be read or is not YAML."""
+    text = read_text(path)
+    file = path.as_posix()
+    if _is_script(path) or text.startswith("#!"):
+        return [Script(file, text_word(text, file))]
+    found: list[Document | Script] = []
+    for node in load_documents(text, file):
+        found.extend(_documents(node, file))
+    return found
+
+
+def _documents(node: Node, file: str) -> Iterator[Document]:
+    if not isinstance(node, Mapping):
+        return
+    kind = node.text("kind")
+    if kind is None or node.get("apiVersion") is None:
+        if isinstance(node.get("services"), Mapping):
+            yield Document(file, "compose", "", "", node)
+        return
+    items = node.get("items")
+    if kind.text.endswith("List") and isinstance(items, Items):
+        for item in items.items:
+            yield from _documents(item, file)
+        return
+    name = node.text("metadata", "name") or node.text("metadata", "generateName") or Word("", node.place)
+    namespace = node.text("metadata", "namespace")
+    yield Document(file, kind.text, name.text, namespace.text if namespace else "", node)
+
+
+def text_word(text: str, file: str) -> Word:
+    """The text of a whole file with the places of its lines."""
+    spots: list[tuple[int, Place]] = []
+    offset = 0
+    for number, line in enumerate(text.split("\n"), start=1):
+        spots.append((offset, Place(file, number)))
+        offset += len(line) + 1
+    return Word(text, Place(file, 1), True, tuple(spots))
+
+
+def lines_of(word: Word) -> tuple[Word, ...]:
+    """The lines of a text as words, each with its place."""
+    lines: list[Word] = []
+    offset = 0
+    for line in word.text.split("\n"):
+        if line or offset < len(word.text):
+            start = offset + len(line) - len(line.lstrip())
+            lines.append(Word(line, place_at(word.spots, word.place, start)._replace(column=1), word.literal))
+        offset += len(line) + 1
+    return tuple(lines)
+
+
+def joined(lines: Sequence[Word]) -> Word:
+    """The text that `lines_of` came from, for those who read it as one script."""
+    spots: list[tuple[int, Place]] = []
+    offset = 0
+    for line in lines:
+        spots.append((offset, line.place))
+        offset += len(line.text) + 1
+    place = lines[0].place if lines else Place("", 1)
+    return Word("\n".join(line.text for line in lines), place, all(line.literal for line in lines), tuple(spots))
+
+
+def strings(node: Node | None) -> list[Word]:
+    """The scalars of a list as words; a scalar alone is a list of one. A value that is a template nobody rendered raises BadInput."""
+    items = node.items if isinstance(node, Items) else (node,) if isinstance(node, Scalar) else ()
+    return [rendered(item.word) for item in items if isinstance(item, Scalar)]
+
+
+def rendered(word: Word) -> Word:
+    """`word`, or BadInput where it is a template that nobody rendered."""
+    if "{{" in word.text and HELM.search(word.text):
+        raise unrendered(word.place)
+    return word
+
+
+def mappings(node: Node | None) -> list[Mapping]:
+    return [item for item in node.items if isinstance(item, Mapping)] if isinstance(node, Items) else []
+
+
+def integer(node: Node | None) -> int | None:
+    """A whole number written as a number or in quotes, None for everything else."""
+    text = node.text.strip() if isinstance(node, Scalar) else ""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
