@@ -36,7 +36,7 @@ SETTINGS: dict[str, str] = {
     "speculation": "str as kvcli's --speculative takes it",
     "weights_offload_bytes": "int: weights a device leaves in the host's memory",
     "kv_offload_bytes": "int: a second tier of the cache in the host's memory",
-    "gpu_layers": "int: llama.cpp's -ngl",
+    "gpu_layers": "int: llama.cpp's -ngl; 'auto' where the engine moves layers to the host until the rest fits",
     "cpu_moe_layers": "int: llama.cpp's --n-cpu-moe",
     "lora_adapters": "int: adapters held together",
     "lora_rank": "int",
