@@ -122,7 +122,7 @@ class _Parser:
             return False
         if self._names(text):
             return True
-        return not _NEGATIVE_NUMBER.fullmatch(text) and " " not in text.partition("=")[0]
+        return not _NEGATIVE_NUMBER.fullmatch(text) and " " not in text
 
     def _split(self, text: str) -> tuple[str, str | None]:
         if text in self.options or not self.dialect.equals or "=" not in text:
@@ -142,7 +142,7 @@ class _Parser:
             return []
         if name.startswith("--"):
             return [(known, value) for known in self.options if known.startswith(name)]
-        found: list[tuple[str, str | None]] = [(known, value) for known in self.options if known.startswith(name)]
+        found: list[tuple[str, str | None]] = [(known, None) for known in self.options if known.startswith(text)]
         return found + ([(text[:2], text[2:])] if text[:2] in self.options and len(text) > 2 else [])
 
     def _option(self, word: Word) -> None:
@@ -150,7 +150,7 @@ class _Parser:
         if not found:
             self._unknown(word)
             return
-        if len({name for name, _ in found}) > 1:
+        if len({self.options[name].name for name, _ in found}) > 1:
             names = ", ".join(sorted(name for name, _ in found)[:4])
             self._problem("bad_argument", f"{word.text} could mean {names}, so the engine refuses it", word)
             self._values("many", None, word)
