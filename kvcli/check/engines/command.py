@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from kvcli.check.engines import vllm_options
 from kvcli.check.engines.versions import image_parts
 from kvcli.check.launch import Launch
 from kvcli.check.nodes import Place, Word
@@ -181,11 +182,17 @@ def _arguments(engine: str, words: tuple[Word, ...]) -> bool:
     if engine == "ollama":
         return first in ("serve", "start", "run")
     if engine == "vllm":
-        return first == "serve" or ("/" in first and bool(behind) and behind[0].text.startswith("--") and _base(first) not in _SHELLS)
+        return first == "serve" or _HUB_ID.fullmatch(first) is not None or _has_option(behind)
     return False
 
 
-_SHELLS = ("sh", "bash", "ash", "dash", "zsh", "env", "sleep", "tail", "cat", "true")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+def _has_option(words: Sequence[Word]) -> bool:
+    """Whether an option of vLLM is among them: then the word before them is a folder of a model, not a program."""
+    known = vllm_options.options()
+    return any(word.text.startswith("--") and word.text.partition("=")[0].replace("_", "-") in known for word in words)
 
 
 def _served(engine: str, words: tuple[Word, ...]) -> tuple[Word, ...]:

@@ -44,7 +44,7 @@ _READS = {"tgi": {"MAX_TOTAL_TOKENS", "NUM_SHARD", "KV_CACHE_DTYPE"}}
 
 
 def report(draft: Draft, engine: str, launch: Launch) -> None:
-    """A Problem for each such variable whose setting the command line leaves alone (a variable that it repeats is the shell's)."""
+    """A Problem for each such variable whose setting the command line leaves alone (where it sets it, the variable may be what it says)."""
     for name, word in launch.environment.items():
         plain = next((name.removeprefix(prefix) for prefix in _PREFIXES.get(engine, ()) if name.startswith(prefix)), name)
         key = _MEANT.get(plain)
@@ -52,8 +52,6 @@ def report(draft: Draft, engine: str, launch: Launch) -> None:
             continue
         setting = draft.settings.get(key)
         if setting is not None and setting.place is not None:
-            continue
-        if any(word.text and word.text in each.text for each in launch.words):
             continue
         stands = f"{key} stands at {setting.value}" if setting else f"{key} stands at its default"
         text = f"{engine} does not read {name}={word.text[:40]}: {stands}"

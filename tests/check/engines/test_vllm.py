@@ -36,7 +36,10 @@ def problem(deployment, code):
         ("vllm serve a/b --kv-cache-dtype fp8_e5m2 --dtype half", {"kv_dtype": "fp8", "dtype": "fp16"}),
         ("vllm serve a/b --quantization fp8", {"weights": "fp8"}),
         ("vllm serve a/b --quantization awq_marlin", {}),
-        ("vllm serve a/b --cpu-offload-gb 10 --kv-offloading-size 1.5", {"weights_offload_bytes": 10 * 2**30, "kv_offload_bytes": 3 * 2**29}),
+        (
+            "vllm serve a/b --cpu-offload-gb 10 --kv-offloading-size 1.5",
+            {"weights_offload_bytes": 10 * 2**30, "kv_offload_bytes": 3 * 2**29},
+        ),
         ("vllm serve a/b --swap-space 16", {}),
         ("vllm serve a/b --kv-cache-memory-bytes 2G", {"kv_memory_bytes": 2 * 2**30}),
         ("vllm serve a/b --num-gpu-blocks-override 100", {"kv_tokens": 1600}),
@@ -93,7 +96,13 @@ def test_words_after_an_image_whose_entry_point_serves():
 @pytest.mark.parametrize(
     "option",
     [
-        *("--max-model-len abc", "--max-model-len 1.5K", "--max-model-len 0", "--gpu-memory-utilization 1.2", "--gpu-memory-utilization 90%"),
+        *(
+            "--max-model-len abc",
+            "--max-model-len 1.5K",
+            "--max-model-len 0",
+            "--gpu-memory-utilization 1.2",
+            "--gpu-memory-utilization 90%",
+        ),
         *("-tp two", "--dtype fp12", "--speculative-config 3", "--speculative-config '{}'", "--max-model-len", "--hf-overrides '{'"),
     ],
 )
@@ -185,7 +194,9 @@ def test_an_alias_bomb_ends():
 
 
 def test_variables_it_does_not_read():
-    deployment = read("vllm serve a/b", env={"VLLM_MAX_MODEL_LEN": "8192", "MAX_MODEL_LEN": "8192", "HF_TOKEN": "x", "VLLM_LOGGING_LEVEL": "INFO"})
+    deployment = read(
+        "vllm serve a/b", env={"VLLM_MAX_MODEL_LEN": "8192", "MAX_MODEL_LEN": "8192", "HF_TOKEN": "x", "VLLM_LOGGING_LEVEL": "INFO"}
+    )
     assert codes(deployment, matters=True) == ["variable_not_read", "variable_not_read"]
     assert "VLLM_MAX_MODEL_LEN=8192" in deployment.problems[0].message
     assert deployment.problems[0].place.line == 100
@@ -200,7 +211,12 @@ def test_variables_it_reads():
 
 @pytest.mark.parametrize(
     ("image", "fraction", "prefix", "chunked", "sequences"),
-    [("v0.33.0", 0.92, True, True, None), ("v0.20.0", 0.92, True, True, None), ("v0.19.1", 0.9, True, True, None), ("v0.7.3", 0.9, False, None, 256)],
+    [
+        ("v0.33.0", 0.92, True, True, None),
+        ("v0.20.0", 0.92, True, True, None),
+        ("v0.19.1", 0.9, True, True, None),
+        ("v0.7.3", 0.9, False, None, 256),
+    ],
 )
 def test_defaults_by_version(image, fraction, prefix, chunked, sequences):
     settings = read("vllm serve a/b", image=f"vllm/vllm-openai:{image}").settings
