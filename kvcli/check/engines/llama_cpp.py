@@ -21,7 +21,7 @@ from kvcli.check.nodes import Word
 
 #: first builds of each set of defaults, to within a few of the pull requests above
 CAPPED, ALL_LAYERS, FOUR_SLOTS, FIT = 4009, 6325, 6925, 7405
-#: what --fit leaves of a context it cuts
+#: types of its cache as it names them
 _TYPES = {
     "f32": "fp32",
     "f16": "fp16",
@@ -158,7 +158,7 @@ def _context(draft: Draft, given: dict[str, Given], build: int, version: str) ->
         said = given["-c"].said
         tokens = total if shared else max(1, total // (slots or 1))
         draft.set("context_tokens", tokens, said if shared else f"{said} over {slots} slots", given["-c"].place)
-    elif "-c" not in given and build >= FIT and _fits(draft, given):
+    elif "-c" not in given and build >= FIT and _fits(draft, given):  # an explicit -c 0 forbids it to cut the context
         draft.default("context_tokens", "auto", f"{version} --fit")
     elif "-c" not in given and CAPPED <= build < FIT:
         draft.default("context_tokens", 4096 if shared else 4096 // (slots or 1), version)
@@ -188,16 +188,19 @@ def _fits(draft: Draft, given: dict[str, Given]) -> bool:
 
 
 def _layers(draft: Draft, given: dict[str, Given], build: int, version: str) -> None:
-    """`-ngl` and experts on the host. With `--fit` and without `-ngl` layers move to the host until the rest fits ('auto')."""
+    """`-ngl` and experts on the host. With `--fit` and without a number of layers they move to the host until the rest fits ('auto')."""
     layers = given.get("-ngl")
     text = draft.literal(layers) if layers else None
     if layers is not None and text is not None:
-        if text.lower() == "all" or (text.lstrip("-").isdecimal() and (int(text) > ALL or (int(text) < 0 and build >= ALL_LAYERS))):
-            draft.set("gpu_layers", ALL, layers.said, layers.place)
-        elif text.lower() == "auto":
+        number = int(text) if text.lstrip("-").isdecimal() else None
+        if text.lower() == "auto" or (number == -1 and build >= ALL_LAYERS):
             draft.set("gpu_layers", "auto" if build >= FIT and _fits(draft, given) else ALL, layers.said, layers.place)
+        elif number is not None and number < 0 and build < ALL_LAYERS:
+            draft.set("gpu_layers", 0, layers.said, layers.place)
+        elif text.lower() == "all" or (number is not None and (number > ALL or number < 0)):
+            draft.set("gpu_layers", ALL, layers.said, layers.place)
         else:
-            draft.apply(layers, Rule("gpu_layers", whole(-1, ALL)))
+            draft.apply(layers, Rule("gpu_layers", whole(0, ALL)))
     elif build >= FIT:
         draft.default("gpu_layers", "auto" if _fits(draft, given) else ALL, version)
     else:

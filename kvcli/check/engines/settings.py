@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from kvcli.check.deployment import Setting
 from kvcli.check.engines.table import Given
 from kvcli.check.launch import Problem
-from kvcli.check.nodes import Place, Word
+from kvcli.check.nodes import Place
 
 Value = int | float | str | bool
 GIB = 2**30
@@ -52,7 +52,7 @@ class Draft:
         return None if setting is None else setting.value
 
     def problem(self, code: str, message: str, place: Place, matters: bool = True) -> None:
-        self.problems.append(Problem(code, message, place, matters))
+        self.problems.append(Problem(code, " ".join(message.split()), place, matters))
 
     def literal(self, given: Given) -> str | None:
         """The option's value, None with a Problem where it has none or it is only known where it runs."""
@@ -179,8 +179,3 @@ def any_of(names: Mapping[str, Value]) -> Callable[[str], Value]:
         raise NotImplementedError("it is a choice kvcli does not know")
 
     return read
-
-
-def joined(word: Word) -> str:
-    """A word's text for a message."""
-    return word.text[:60]

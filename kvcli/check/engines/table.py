@@ -61,7 +61,7 @@ class Given(NamedTuple):
     @property
     def said(self) -> str:
         name = self.word.text.partition("=")[0]
-        return " ".join([name, *(value.text for value in self.values)])[:120]
+        return " ".join(" ".join([name, *(value.text for value in self.values)]).split())[:120]
 
 
 class Parsed(NamedTuple):
@@ -205,7 +205,7 @@ class _Parser:
             self._problem("not_literal", text, word)
 
     def _problem(self, code: str, message: str, word: Word, matters: bool = True) -> None:
-        self.problems.append(Problem(code, message, word.place, matters))
+        self.problems.append(Problem(code, " ".join(message.split()), word.place, matters))
 
 
 def _shown(values: Iterable[Word]) -> str:

@@ -15,7 +15,7 @@ from kvcli.check.engines.settings import TYPES, Draft, Rule, any_of, boolean, fr
 from kvcli.check.engines.table import FLEXIBLE, Given, Parsed, parse
 from kvcli.check.engines.versions import numbers
 from kvcli.check.engines.vllm_options import options
-from kvcli.check.launch import Launch, Problem
+from kvcli.check.launch import Launch
 from kvcli.check.nodes import Word
 
 _KV_TYPES = {**TYPES, "nvfp4": "nvfp4", "int8_per_token_head": "int8", "fp8_per_token_head": "fp8"}
@@ -98,7 +98,8 @@ def read(launch: Launch, words: Sequence[Word], draft: Draft, version: str) -> W
     draft.problems += parsed.problems
     given = {each.option: each for each in parsed.given}
     for each in parsed.given:
-        _take(draft, each, given, launch)
+        if not _refused(draft, each, numbers(version)):
+            _take(draft, each, given, launch)
     _variables(draft, launch, given)
     _together(draft, given)
     _defaults(draft, version)
@@ -136,6 +137,18 @@ def _take(draft: Draft, given: Given, others: dict[str, Given], launch: Launch) 
         _compilation(draft, given)
     elif name in MATTERS and not given.off:
         draft.problem("option_not_modelled", f"kvcli has no rule for {given.said[:60]}: {MATTERS[name]}", given.place)
+
+
+def _refused(draft: Draft, given: Given, at: tuple[int, ...]) -> bool:
+    """Values that this version does not take: lengths in words before 0.8 and 0.12, a yes or no behind a switch from 0.10 on."""
+    text = given.values[0].text.strip().lower() if given.values else ""
+    if given.option == "--max-model-len":
+        refused = (at < (0, 12) and text in ("auto", "-1")) or (at < (0, 8) and text[-1:] in "kmgt")
+    else:
+        refused = given.option == "--enable-chunked-prefill" and bool(text) and at >= (0, 10)
+    if refused and given.values[0].literal:
+        draft.problem("bad_argument", f"vllm {'.'.join(map(str, at[:2]))} refuses {given.said}", given.place)
+    return refused
 
 
 def _old_speculation(draft: Draft, given: Given, tokens: Given | None) -> None:
@@ -230,8 +243,7 @@ def _model(draft: Draft, parsed: Parsed, given: dict[str, Given], launch: Launch
     model = named.values[0] if named and named.values else rest.pop(0) if rest else launch.model
     for word in rest:
         if word.literal:
-            draft.problems.append(Problem("stray_word", f"vllm does not know what {word.text[:60]!r} is for", word.place, False))
+            draft.problem("stray_word", f"vllm does not know what {word.text[:60]!r} is for", word.place, matters=False)
         else:
-            text = f"{word.text[:60]} is only known where it runs, and may set anything"
-            draft.problems.append(Problem("not_literal", text, word.place))
+            draft.problem("not_literal", f"{word.text[:60]} is only known where it runs, and may set anything", word.place)
     return model

@@ -8,7 +8,6 @@ from tests.check.engines.helpers import codes, read, values
 
 NEW = "ghcr.io/ggml-org/llama.cpp:server-cuda-b9000"
 OLD = "ghcr.io/ggml-org/llama.cpp:server-cuda-b6123"
-FIXED = {"gpu_layers": 999}
 
 
 def value(deployment, key):
@@ -54,6 +53,9 @@ def test_context_of_one_sequence(image, words, context, slots, unified):
         (NEW, "-ngl 20", 20),
         (NEW, "-ngl all", 999),
         (NEW, "-ngl auto", "auto"),
+        (NEW, "-ngl -1", "auto"),
+        (NEW, "-ngl -1 --fit off", 999),
+        (OLD, "-ngl -1", 0),
         (NEW, "-dev none", 0),
         ("ghcr.io/ggml-org/llama.cpp:server-b7000", "", 999),
         (OLD, "", 0),

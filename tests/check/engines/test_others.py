@@ -35,7 +35,8 @@ SGLANG = "python3 -m sglang.launch_server --model-path a/b"
         ("--speculative-algo STANDALONE --speculative-draft-model-path c/d --speculative-num-steps 4", {"speculation": "4:c/d"}),
         ("--enable-lora --max-lora-rank 64", {"lora_adapters": 8, "lora_rank": 64}),
         (
-            """--json-model-override-args '{"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}}'""",
+            """--json-model-override-args '{"rope_scaling": {"rope_type": "yarn", "factor": 4.0,"""
+            """ "original_max_position_embeddings": 32768}}'""",
             {"rope_factor": 4.0, "context_tokens": 131072},
         ),
     ],

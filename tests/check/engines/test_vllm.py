@@ -28,7 +28,6 @@ def problem(deployment, code):
         ("vllm serve a/b -dcp 4 --enable-expert-parallel", {"decode_context_parallel": 4, "expert_parallel": True}),
         ("vllm serve a/b --no-enable-prefix-caching --enforce-eager", {"prefix_caching": False, "eager": True}),
         ("vllm serve a/b --no-enable-chunked-prefill", {"chunked_prefill": False}),
-        ("vllm serve a/b --enable-chunked-prefill=False", {"chunked_prefill": False}),
         ("vllm serve a/b --enable-chunked-prefill", {"chunked_prefill": True}),
         ("vllm serve a/b -O0", {"eager": True}),
         ("""vllm serve a/b --compilation-config '{"cudagraph_mode": "NONE"}'""", {"eager": True}),
@@ -111,6 +110,24 @@ def test_what_vllm_refuses(option):
     assert codes(deployment, matters=True) == ["bad_argument"]
     assert problem(deployment, "bad_argument").place.line >= 13
     assert not values(deployment)
+
+
+@pytest.mark.parametrize(
+    ("tag", "option", "expected"),
+    [
+        ("v0.7.3", "--enable-chunked-prefill=False", {"chunked_prefill": False}),
+        ("v0.7.3", "--enable-chunked-prefill False", {"chunked_prefill": False}),
+        ("v0.11.0", "--enable-chunked-prefill False", None),
+        ("v0.11.0", "--max-model-len auto", None),
+        ("v0.14.0", "--max-model-len auto", {"context_tokens": "auto"}),
+        ("v0.7.3", "--max-model-len 32k", None),
+        ("v0.7.3", "--max-model-len 32000", {"context_tokens": 32000}),
+    ],
+)
+def test_what_a_version_takes(tag, option, expected):
+    deployment = read(f"vllm serve a/b {option}", image=f"vllm/vllm-openai:{tag}")
+    assert values(deployment) == (expected or {})
+    assert codes(deployment, matters=True) == ([] if expected else ["bad_argument"])
 
 
 def test_what_is_only_known_where_it_runs():
