@@ -145,6 +145,10 @@ def _by_program(words: tuple[Word, ...]) -> tuple[Started | None] | None:
     return None
 
 
+#: scripts of vLLM and of Kaito that start it
+_SCRIPTS = ("vllm/entrypoints/openai/api_server.py", "vllm/inference_api.py")
+
+
 def _by_module(words: tuple[Word, ...]) -> tuple[Started | None]:
     """`python -m module`, options of Python before it; a script by its name."""
     at = 1
@@ -156,7 +160,7 @@ def _by_module(words: tuple[Word, ...]) -> tuple[Started | None]:
         if module == "vllm.entrypoints.cli.main":
             return (Started("vllm", rest[1:], words[0].place) if rest and rest[0].text == "serve" else None,)
         return (Started(engine, rest, words[0].place) if engine else None,)
-    if at < len(words) and words[at].text.replace("\\", "/").endswith("vllm/entrypoints/openai/api_server.py"):
+    if at < len(words) and words[at].text.replace("\\", "/").endswith(_SCRIPTS):
         return (Started("vllm", words[at + 1 :], words[0].place),)
     return (None,)
 

@@ -21,6 +21,12 @@ class Entry(NamedTuple):
     #: the place of each nested key, its path joined by dots
     places: Mapping[str, Place] = {}
 
+    def inner(self) -> tuple[Entry, ...]:
+        """The keys below this one; none where it holds no mapping."""
+        if not isinstance(self.value, dict):
+            return ()
+        return tuple(Entry(Word(str(key), self.places[key]), value, self.places[key]) for key, value in self.value.items())
+
 
 class _Unreadable(Exception):
     pass

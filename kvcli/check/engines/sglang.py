@@ -34,6 +34,7 @@ RULES = {
     "--tp-size": Rule("tensor_parallel", whole()),
     "--pp-size": Rule("pipeline_parallel", whole()),
     "--dp-size": Rule("data_parallel", whole()),
+    "--nnodes": Rule("nodes", whole()),
     "--ep-size": Rule("expert_parallel", whole()),
     "--kv-cache-dtype": Rule("kv_dtype", any_of(_KV_TYPES)),
     "--dtype": Rule("dtype", one_of(_DTYPES)),
@@ -84,6 +85,7 @@ def read(launch: Launch, words: Sequence[Word], draft: Draft, version: str) -> W
     given = {each.option: each for each in parsed.given}
     for each in parsed.given:
         _take(draft, each)
+    _experts(draft, given)
     _speculation(draft, given)
     _tiers(draft, given)
     _adapters(draft, given)
@@ -120,6 +122,16 @@ def _take(draft: Draft, given: Given) -> None:
         _overrides(draft, given)
     elif name in MATTERS:
         draft.problem("option_not_modelled", f"kvcli has no rule for {given.said[:60]}: {MATTERS[name]}", given.place)
+
+
+def _experts(draft: Draft, given: dict[str, Given]) -> None:
+    """`--moe-a2a-backend deepep` and the switches it replaced deal experts to all tensor ranks, whatever --ep-size says."""
+    backend = given.get("--moe-a2a-backend")
+    which = given.get("--enable-deepep-moe") or given.get("--enable-ep-moe")
+    if backend is not None and draft.literal(backend) not in (None, "none"):
+        which = backend
+    if which is not None:
+        draft.set("expert_parallel", int(draft.value("tensor_parallel") or 1), which.said, which.place)
 
 
 def _chunk(draft: Draft, given: Given) -> None:

@@ -35,6 +35,8 @@ RULES = {
     "--tensor-parallel-size": Rule("tensor_parallel", whole()),
     "--pipeline-parallel-size": Rule("pipeline_parallel", whole()),
     "--data-parallel-size": Rule("data_parallel", whole()),
+    "--data-parallel-size-local": Rule("data_parallel_local", whole(0)),
+    "--nnodes": Rule("nodes", whole()),
     "--decode-context-parallel-size": Rule("decode_context_parallel", whole()),
     "--kv-cache-dtype": Rule("kv_dtype", any_of(_KV_TYPES)),
     "--dtype": Rule("dtype", one_of(_DTYPES)),
@@ -88,13 +90,12 @@ def read(launch: Launch, words: Sequence[Word], draft: Draft, version: str) -> W
     """Fills `draft` from the words behind the program; returns the model. `version`: known or assumed, for defaults."""
     switches = frozenset(name for option in options().values() for name in option.negated)
     parsed = _parsed(words)
-    file = next((each for each in parsed.given if each.option == "--config"), None)
-    if file is not None and file.values:
-        entries = config_file.entries_of(file.values[0], launch.files, draft)
-        base = _parsed(config_file.as_words(entries, switches))
-        named = {each.option for each in parsed.given}
-        own = tuple(each for each in base.given if each.option not in named)
-        parsed = Parsed((*own, *parsed.given), (*parsed.rest, *base.rest), (*base.problems, *parsed.problems))
+    named = {each.option for each in parsed.given}
+    for each in parsed.given:
+        if each.option in ("--config", "--kaito-config-file") and each.values:
+            base = _parsed(config_file.as_words(_file(draft, each, launch), switches))
+            own = tuple(other for other in base.given if other.option not in named)
+            parsed = Parsed((*own, *parsed.given), (*parsed.rest, *base.rest), (*base.problems, *parsed.problems))
     draft.problems += parsed.problems
     given = {each.option: each for each in parsed.given}
     for each in parsed.given:
@@ -102,8 +103,20 @@ def read(launch: Launch, words: Sequence[Word], draft: Draft, version: str) -> W
             _take(draft, each, given, launch)
     _variables(draft, launch, given)
     _together(draft, given)
+    if "--kaito-max-probe-steps" in given:
+        draft.default("context_tokens", "auto", "kaito probes for the longest that fits, its")
     _defaults(draft, version)
     return _model(draft, parsed, given, launch)
+
+
+def _file(draft: Draft, given: Given, launch: Launch) -> Sequence[config_file.Entry]:
+    """Options of `--config`, which vLLM only knows as two words, and of Kaito's file, where they stand below `vllm`."""
+    if given.option == "--config" and "=" in given.word.text:
+        text = "vllm does not read --config=FILE: only --config FILE as two words"
+        draft.problem("config_file_not_read", text, given.place)
+        return ()
+    entries = config_file.entries_of(given.values[0], launch.files, draft)
+    return entries if given.option == "--config" else [inner for entry in entries if entry.key.text == "vllm" for inner in entry.inner()]
 
 
 def _parsed(words: Sequence[Word]) -> Parsed:
@@ -133,6 +146,10 @@ def _take(draft: Draft, given: Given, others: dict[str, Given], launch: Launch) 
         vllm_json.tiers(draft, config, launch.environment, given.said, given.place)
     elif name in ("--rope-scaling", "--hf-overrides"):
         pass  # after --max-model-len, see _together
+    elif name == "--distributed-executor-backend" and draft.literal(given) == "ray":
+        draft.set("ray", True, given.said, given.place)
+    elif name in ("--data-parallel-rank", "--data-parallel-external-lb") and not given.off:
+        draft.set("data_parallel_local", 1, given.said, given.place)
     elif name in ("--optimization-level", "--compilation-config"):
         _compilation(draft, given)
     elif name in MATTERS and not given.off:

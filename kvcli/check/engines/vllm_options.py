@@ -10,7 +10,7 @@ from functools import cache
 from kvcli.check.engines.table import Option, options_of
 
 _MODEL = """
---model --model-id --model-tag --runner --convert --task --tokenizer --tokenizer-mode --trust-remote-code~ --dtype --seed --hf-config-path
+--model --model-tag --runner --convert --task --tokenizer --tokenizer-mode --trust-remote-code~ --dtype --seed --hf-config-path
 --allowed-local-media-path --allowed-media-domains+ --revision --code-revision --tokenizer-revision --max-model-len --quantization,-q
 --allow-deprecated-quantization~ --enforce-eager~ --enable-return-routed-experts~ --max-logprobs --logprobs-mode
 --disable-sliding-window~ --disable-cascade-attn~ --skip-tokenizer-init~ --enable-prompt-embeds~ --served-model-name+
@@ -79,11 +79,13 @@ _FRONT = """
 --tokens-only~ --h11-max-incomplete-event-size --h11-max-header-count --enable-offline-docs~ --fingerprint-mode
 --fingerprint-value --help,-h! --version,-v!
 """
-#: of the wrapper that KServe's own image puts before vLLM
-_WRAPPER = "--model_name --model_dir --model_id --model_revision --http_port --grpc_port --backend --enable_docs_url"
+#: of the wrappers that KServe and Kaito put before vLLM
+_WRAPPER = """
+--kaito-config-file --kaito-adapters-dir --kaito-max-probe-steps --kaito-disable-rate-limit --model-name --model-dir --model-id
+--model-revision --http-port --grpc-port --backend --enable-docs-url
+"""
 
 
 @cache
 def options() -> dict[str, Option]:
-    wrapper = options_of(_WRAPPER.replace("_", "-"))
-    return {**wrapper, **options_of(_MODEL, _PARALLEL, _CACHE, _SCHEDULE, _REST, _FRONT)}
+    return options_of(_WRAPPER, _MODEL, _PARALLEL, _CACHE, _SCHEDULE, _REST, _FRONT)

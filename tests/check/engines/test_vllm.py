@@ -26,6 +26,9 @@ def problem(deployment, code):
         ("vllm serve a/b --max-model 4096", {"context_tokens": 4096}),
         ("vllm serve a/b -tp 2 -pp=2 -dp 4", {"tensor_parallel": 2, "pipeline_parallel": 2, "data_parallel": 4}),
         ("vllm serve a/b -dcp 4 --enable-expert-parallel", {"decode_context_parallel": 4, "expert_parallel": True}),
+        ("vllm serve a/b -dp 16 -dpl 8 --nnodes 2", {"data_parallel": 16, "data_parallel_local": 8, "nodes": 2}),
+        ("vllm serve a/b -tp 8 --distributed-executor-backend ray", {"tensor_parallel": 8, "ray": True}),
+        ("vllm serve a/b --data-parallel-size 4 --data-parallel-rank 1", {"data_parallel": 4, "data_parallel_local": 1}),
         ("vllm serve a/b --no-enable-prefix-caching --enforce-eager", {"prefix_caching": False, "eager": True}),
         ("vllm serve a/b --no-enable-chunked-prefill", {"chunked_prefill": False}),
         ("vllm serve a/b --enable-chunked-prefill", {"chunked_prefill": True}),
@@ -193,6 +196,24 @@ def test_a_config_file_stands_before_the_command_line():
     assert deployment.settings["tensor_parallel"].place.label == "config.yaml:202"
     assert deployment.settings["context_tokens"].place.label == "deploy.yaml:15"
     assert not deployment.problems
+
+
+def test_a_config_file_behind_an_equals_sign_is_not_read():
+    deployment = read("vllm serve a/b --config=/c.yaml", files={"/c.yaml": "max-model-len: 100"})
+    assert not values(deployment)
+    assert codes(deployment, matters=True) == ["config_file_not_read"]
+
+
+def test_kaito():
+    command = "python3 /workspace/vllm/inference_api.py --model /w --tensor-parallel-size=2 --kaito-max-probe-steps=6"
+    deployment = read(command)
+    assert (deployment.engine, deployment.model.text, values(deployment)) == ("vllm", "/w", {"tensor_parallel": 2})
+    assert deployment.settings["context_tokens"].value == "auto"
+    files = {"/mnt/config/c.yaml": "vllm:\n  max-model-len: 4096\n  cpu-offload-gb: 0\nmax_probe_steps: 6\n"}
+    filed = read(command + " --kaito-config-file=/mnt/config/c.yaml", files=files)
+    assert values(filed) == {"tensor_parallel": 2, "context_tokens": 4096, "weights_offload_bytes": 0}
+    assert filed.settings["context_tokens"].place.label == "config.yaml:201"
+    assert not codes(filed)
 
 
 @pytest.mark.parametrize("text", [None, "- a\n- b", "a: [", "zz: &a [*a]", "zz: !!python/object:os.system x", "x" * 300_000])
