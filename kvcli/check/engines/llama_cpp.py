@@ -54,7 +54,7 @@ def read(launch: Launch, words: Sequence[Word], draft: Draft, version: str) -> W
     for name, why in _MATTERS.items():
         if name in given:
             draft.problem("option_not_modelled", f"kvcli has no rule for {given[name].said[:60]}: {why}", given[name].place)
-    _cache(draft, given, build)
+    _cache(draft, given, build, f"llama.cpp {version}")
     _context(draft, given, build, f"llama.cpp {version}")
     _layers(draft, given, build, f"llama.cpp {version}")
     _split(draft, given, launch)
@@ -103,7 +103,7 @@ def _variables(launch: Launch, draft: Draft) -> dict[str, Given]:
     return found
 
 
-def _cache(draft: Draft, given: dict[str, Given], build: int) -> None:
+def _cache(draft: Draft, given: dict[str, Given], build: int, version: str) -> None:
     """Types of K and V, the physical batch, windows. Values in blocks need flash attention."""
     kinds: dict[str, str] = {}
     for name in ("-ctk", "-ctv"):
@@ -121,7 +121,7 @@ def _cache(draft: Draft, given: dict[str, Given], build: int) -> None:
         if value not in _PLAIN and chosen in ("off", "0", "false", "disabled"):
             text = f"llama-server refuses {given['-ctv'].said} without flash attention, which is off: add -fa on"
             draft.problem("bad_argument", text, given["-ctv"].place)
-    draft.default("kv_dtype", "auto", "llama.cpp")
+    draft.default("kv_dtype", "auto", version)
     for name in ("-ub", "-b"):
         if name in given:
             tokens = draft.literal(given[name])
@@ -129,7 +129,7 @@ def _cache(draft: Draft, given: dict[str, Given], build: int) -> None:
                 draft.problem("bad_argument", f"llama-server refuses {given[name].said}", given[name].place)
             elif name == "-ub" or int(tokens) < int(draft.value("ubatch") or 512):
                 draft.set("ubatch", int(tokens), given[name].said, given[name].place)
-    draft.default("ubatch", 512, "llama.cpp")
+    draft.default("ubatch", 512, version)
     if "--swa-full" in given:
         draft.set("swa_full", not given["--swa-full"].off, given["--swa-full"].said, given["--swa-full"].place)
     if "-kvo" in given and given["-kvo"].off:
@@ -159,7 +159,7 @@ def _context(draft: Draft, given: dict[str, Given], build: int, version: str) ->
         tokens = total if shared else max(1, total // (slots or 1))
         draft.set("context_tokens", tokens, said if shared else f"{said} over {slots} slots", given["-c"].place)
     elif "-c" not in given and build >= FIT and _fits(draft, given):  # an explicit -c 0 forbids it to cut the context
-        draft.default("context_tokens", "auto", f"{version} --fit")
+        draft.default("context_tokens", "auto", version, "--fit on")
     elif "-c" not in given and CAPPED <= build < FIT:
         draft.default("context_tokens", 4096 if shared else 4096 // (slots or 1), version)
     elif not shared:
@@ -237,7 +237,7 @@ def _split(draft: Draft, given: dict[str, Given], launch: Launch) -> None:
         else:
             draft.set("pipeline_parallel", len(names), devices.said, devices.place)
     elif launch.gpus and launch.gpus.amount:
-        draft.default("pipeline_parallel", launch.gpus.amount, "llama.cpp takes every device it sees, its")
+        draft.default("pipeline_parallel", launch.gpus.amount, "llama.cpp", "every device it sees")
 
 
 def _speculation(draft: Draft, given: dict[str, Given], build: int) -> None:

@@ -43,9 +43,9 @@ class Draft:
     def set(self, key: str, value: Value, said: str, place: Place | None = None) -> None:
         self.settings[key] = Setting(value, said, place)
 
-    def default(self, key: str, value: Value, version: str) -> None:
-        """What an omitted option stands at; nothing where the key is set."""
-        self.settings.setdefault(key, Setting(value, f"{version} default"))
+    def default(self, key: str, value: Value, version: str, why: str = "") -> None:
+        """What an omitted option stands at; nothing where the key is set. `why`: what else decides, after the version."""
+        self.settings.setdefault(key, Setting(value, f"{version} default{', ' if why else ''}{why}"))
 
     def value(self, key: str) -> Value | None:
         setting = self.settings.get(key)

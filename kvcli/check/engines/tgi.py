@@ -132,12 +132,12 @@ def _defaults(draft: Draft, given: dict[str, Given], launch: Launch, version: st
     else:
         draft.default("context_tokens", 4096 if at >= (2,) else 2048, named)
     if launch.gpus and launch.gpus.amount:
-        draft.default("tensor_parallel", launch.gpus.amount, f"{named}, every device it sees, is the")
+        draft.default("tensor_parallel", launch.gpus.amount, named, "every device it sees")
     if "max_sequences" not in draft.settings:
         requests = given.get("--max-concurrent-requests")
         if requests is not None:
             draft.apply(requests, Rule("max_sequences", whole()))
-        draft.default("max_sequences", 128, f"{named} --max-concurrent-requests")
+        draft.default("max_sequences", 128, named, "--max-concurrent-requests")
     draft.default("memory_fraction", 1.0, named)
     draft.default("kv_dtype", "auto", named)
     draft.default("dtype", "auto", named)

@@ -170,7 +170,7 @@ def _defaults(draft: Draft, version: str, build: bool) -> None:
     named = f"trtllm {version}"
     for key in ("tensor_parallel", "pipeline_parallel"):
         draft.default(key, 1, named)
-    draft.default("memory_fraction", 0.9, f"{named}, share of what weights leave free:")
+    draft.default("memory_fraction", 0.9, named, "of what weights leave free")
     draft.default("max_sequences", 2048, named)
     draft.default("max_batched_tokens", 8192, named)
     draft.default("kv_dtype", "auto", named)

@@ -104,7 +104,7 @@ def read(launch: Launch, words: Sequence[Word], draft: Draft, version: str) -> W
     _variables(draft, launch, given)
     _together(draft, given)
     if "--kaito-max-probe-steps" in given:
-        draft.default("context_tokens", "auto", "kaito probes for the longest that fits, its")
+        draft.default("context_tokens", "auto", "kaito", "it probes for the longest that fits")
     _defaults(draft, version)
     return _model(draft, parsed, given, launch)
 
