@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,9 @@ _HARMLESS = frozenset(("architectures", "rope_theta", "tie_word_embeddings_check
 _NO_STRETCH = frozenset(("su", "longrope", "llama3", "default", "mrope", "proportional"))
 
 
+_DOTTED = re.compile(r"--?[A-Za-z][\w-]*\.")
+
+
 def undotted(words: Sequence[Word]) -> list[Word]:
     """`--option.key.inner value` as one `--option {"key": {"inner": value}}` behind the other words, as vLLM reads it."""
     kept: list[Word] = []
@@ -26,7 +30,7 @@ def undotted(words: Sequence[Word]) -> list[Word]:
         word = words[at]
         at += 1
         name, equals, value = word.text.partition("=")
-        if not name.startswith("--") or "." not in name:
+        if not _DOTTED.match(name):
             kept.append(word)
             continue
         literal = word.literal
@@ -34,7 +38,7 @@ def undotted(words: Sequence[Word]) -> list[Word]:
             value, literal = (words[at].text, literal and words[at].literal) if at < len(words) else ("", literal)
             at += 1
         option, *path = name.split(".")
-        option = "--" + option[2:].replace("_", "-")
+        option = "--" + option[2:].replace("_", "-") if option.startswith("--") else option
         many = path[-1].endswith("+")
         path[-1] = path[-1].rstrip("+")
         first, tree, all_literal = found.setdefault(option, (word, {}, True))

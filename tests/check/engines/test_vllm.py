@@ -34,6 +34,8 @@ def problem(deployment, code):
         ("vllm serve a/b --enable-chunked-prefill", {"chunked_prefill": True}),
         ("vllm serve a/b -O0", {"eager": True}),
         ("""vllm serve a/b --compilation-config '{"cudagraph_mode": "NONE"}'""", {"eager": True}),
+        ("vllm serve a/b -cc.cudagraph_mode=NONE", {"eager": True}),
+        ("vllm serve a/b -O.cudagraph_mode FULL -cc.mode 3", {}),
         ("vllm serve a/b --gpu-memory-utilization .95", {"memory_fraction": 0.95}),
         ("vllm serve a/b --kv-cache-dtype fp8_e5m2 --dtype half", {"kv_dtype": "fp8", "dtype": "fp16"}),
         ("vllm serve a/b --quantization fp8", {"weights": "fp8"}),
