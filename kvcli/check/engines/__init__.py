@@ -1,0 +1,1 @@
+"""Engines: a command line, its variables and its files become the settings of a deployment, one module an engine."""
