@@ -50,7 +50,7 @@ def _table(report: Report) -> list[str]:
         return ["No target was checked."]
     cells = sorted(report.cells, key=lambda cell: VERDICTS.index(cell.verdict))
     rows = [_row(report, cell) for cell in cells]
-    titles = [title for title in rows[0] if any(row[title] for row in rows) or title == "device"]
+    titles = [title for title in rows[0] if any(row[title] for row in rows) or title in ("target", "device")]
     lines = ["| " + " | ".join(titles) + " |", "|" + "|".join(" ---: " if title in _RIGHT else " --- " for title in titles) + "|"]
     return lines + ["| " + " | ".join(row[title] for title in titles) + " |" for row in rows]
 
