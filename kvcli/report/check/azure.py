@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from kvcli.check.verdict import Report
 from kvcli.report.check.figures import since
-from kvcli.report.check.shown import Finding, findings, gone, plain, repository_path, summary, unknown_only, unsaid
+from kvcli.report.check.shown import Finding, findings, plain, remarks, repository_path, summary, unknown_only
 
 
 def azure(report: Report) -> str:
     """Errors and warnings are issues; notes, for which the agent has no type, are lines of the log."""
     lines = [_issue(report, each) for each in unknown_only(findings(report))]
-    last = summary(report) + "".join(f"; {line}" for line in [unsaid(report)] if line)
-    last += "".join(f"; gone since the baseline: {name}" for name in gone(report))
-    return "\n".join([*lines, last]) + "\n"
+    return "\n".join([*lines, *remarks(report), summary(report)]) + "\n"
 
 
 def _issue(report: Report, each: Finding) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 
 from kvcli.check.verdict import Report
 from kvcli.report.check.figures import since
-from kvcli.report.check.shown import FINDINGS, Finding, findings, gone, plain, repository_path, summary, unknown_only, unsaid
+from kvcli.report.check.shown import FINDINGS, Finding, findings, plain, remarks, repository_path, summary, unknown_only
 
 #: GitHub shows this many of each kind a step and drops the rest without a word.
 MOST = 10
@@ -14,7 +14,7 @@ _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 
 
 def github(report: Report) -> str:
-    """The worst first; the last line says what is not shown, as an annotation where the platform's cap cut something."""
+    """The worst first, then remarks for the log; the last line counts, as an annotation where the platform's cap cut something."""
     found = unknown_only(findings(report))
     count = Counter(each.outcome.level for each in found)
     cut = {level: max(0, count[level] - MOST) for level in FINDINGS}
@@ -29,8 +29,7 @@ def github(report: Report) -> str:
     last = summary(report)
     more = ", ".join(f"{cut[level]} {level}{'s' if cut[level] > 1 else ''}" for level in FINDINGS if cut[level])
     last += f"; {more} more are in the other outputs" if more else ""
-    last += "".join(f"; {line}" for line in [unsaid(report)] if line)
-    last += "".join(f"; gone since the baseline: {name}" for name in gone(report))
+    lines += remarks(report)
     lines.append(f"::notice title=kvcli check::{escape_data(last)}" if more else last)
     return "\n".join(lines) + "\n"
 

@@ -7,7 +7,7 @@ import re
 from kvcli.check.compare import MEASURES
 from kvcli.check.verdict import Cell, Report
 from kvcli.report.check.figures import FLOOR_NOTE, moved, since, value
-from kvcli.report.check.shown import VERDICTS, Finding, findings, gone, is_new, of_cell, plain, summary, unknown_only, unsaid
+from kvcli.report.check.shown import VERDICTS, Finding, findings, is_new, of_cell, plain, remarks, summary, unknown_only
 
 #: GitHub takes a summary of up to 1 MiB a step; the rest is left to other tools in the step.
 MOST_BYTES = 1_000_000
@@ -98,12 +98,7 @@ def _finding(report: Report, each: Finding) -> list[str]:
 
 
 def _tail(report: Report) -> list[str]:
-    skipped = [each for cell in report.cells for each in of_cell(cell) if each.outcome.level == "skipped"]
-    lines = [f"- skipped: {escape(each.rule)} for {escape(each.where)}: {escape(each.outcome.message)}" for each in skipped]
-    for cell in report.cells:
-        lines += [f"- assumed for {escape(cell.target)} on {escape(cell.device)}: {escape(each)}" for each in cell.assumed]
-    lines += [f"- gone since the baseline: {escape(name)}" for name in gone(report)]
-    lines += [f"- {escape(line)}" for line in [unsaid(report)] if line]
+    lines = [f"- {escape(line)}" for line in remarks(report)]
     if any(cell.measures.ttft_floor_s is not None or cell.measures.tpot_floor_s is not None for cell in report.cells):
         lines.append(f"- {FLOOR_NOTE}")
     return ["", *lines] if lines else []

@@ -13,6 +13,8 @@ from kvcli.check.verdict import LEVELS, RULES, Cell, Level, Outcome, Report
 
 #: levels that are findings, the worst first; the others say that a rule passed or why it did not run
 FINDINGS: tuple[Level, ...] = ("error", "warning", "note")
+#: cells that are named where many share a remark
+MOST_NAMES = 3
 VERDICTS: tuple[Literal["fail", "warn", "pass"], ...] = ("fail", "warn", "pass")
 
 # controls, line and paragraph separators, marks that turn the direction of text, surrogates, and what XML 1.0 cannot hold
@@ -134,6 +136,21 @@ def unsaid(report: Report) -> str:
 def gone(report: Report) -> list[str]:
     """`chat on h100-pool` for each target that the baseline has and the report has not."""
     return [f"{plain(target)} on {plain(device)}" for target, device in report.vanished]
+
+
+def remarks(report: Report) -> list[str]:
+    """What is no finding and must not go unsaid, a line each: rules that did not run, what was assumed, what has gone, what is known."""
+    skipped = [each for cell in report.cells for each in of_cell(cell) if each.outcome.level == "skipped"]
+    lines = [f"skipped {each.rule} for {each.where}: {plain(each.outcome.message)}" for each in skipped]
+    assumed: dict[str, list[str]] = {}
+    for cell in report.cells:
+        for each in cell.assumed:
+            assumed.setdefault(plain(each), []).append(f"{plain(cell.target)} on {plain(cell.device)}")
+    for said, names in assumed.items():
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        lines.append(f"assumed for {', '.join(names[:MOST_NAMES])}{more}: {said}")
+    lines += [f"gone since the baseline: {name}" for name in gone(report)]
+    return lines + [line for line in [unsaid(report)] if line]
 
 
 def is_new(report: Report, cell: Cell) -> bool:

@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
-from forms import FORMS, steady, validate
-from samples import baseline, report
+from report_forms import FORMS, steady, validate
+from report_samples import baseline, report
 
 from kvcli.check.baseline import against
 from kvcli.check.verdict import Report

@@ -7,10 +7,10 @@ from urllib.parse import unquote_to_bytes
 from xml.etree import ElementTree
 
 import pytest
-from forms import FORMS, validate
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from readers import azure_command, github_command, markdown_tokens, squeezed, table_cells
+from report_forms import FORMS, validate
+from report_readers import azure_command, github_command, markdown_tokens, squeezed, table_cells
 
 from kvcli.check.nodes import Place
 from kvcli.check.verdict import Cell, Measures, Outcome, Report, Waiver
@@ -102,12 +102,12 @@ def test_every_format_holds_hostile_text_as_text(target, device, said, formula, 
     assert not [line for line in lines if line.lstrip().startswith("::") or re.search(r"##(\[|vso\[)", line, re.IGNORECASE)]
 
     commands = [github_command(line) for line in outputs["github.txt"].strip("\n").split("\n")]
-    assert [each and each[0] for each in commands] == ["error", "warning", "notice", None]
+    assert [each and each[0] for each in commands] == ["error", "warning", "notice", *[None] * 4]
     assert commands[0][1] == {"file": path, "line": "3", "col": "7", "title": f"KV001 does-not-fit: {where}"}
     assert commands[0][2].split("\n")[:3] == [plain(said), f"formula: {plain(formula)}", f"what passes: {plain(fix)}"]
 
     commands = [azure_command(line) for line in outputs["azure.txt"].strip("\n").split("\n")]
-    assert [each and each[0] for each in commands] == ["task.logissue", "task.logissue", None, None]
+    assert [each and each[0] for each in commands] == ["task.logissue", "task.logissue", *[None] * 5]
     assert commands[0][1] == {"type": "error", "sourcepath": path, "linenumber": "3", "columnnumber": "7", "code": "KV001"}
     assert commands[0][2].split("\n")[1:4] == [plain(said), f"formula: {plain(formula)}", f"what passes: {plain(fix)}"]
 

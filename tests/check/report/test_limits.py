@@ -5,9 +5,9 @@ import json
 import re
 
 import pytest
-from forms import FORMS, SARIF
-from readers import github_command, table_cells
-from samples import baseline, report
+from report_forms import FORMS, SARIF
+from report_readers import github_command, table_cells
+from report_samples import baseline, report
 
 from kvcli.check.baseline import against
 from kvcli.check.nodes import Place
@@ -146,6 +146,19 @@ def test_formats_with_a_memory_of_their_own_keep_what_the_baseline_holds():
         assert "2 GPUs are requested" not in FORMS[form](held), form
         assert "1 warning and 1 note that the baseline .kvcli/baseline.json already holds are not shown" in FORMS[form](held), form
         assert "gone since the baseline: retired on l4-pool" in FORMS[form](held), form
+
+
+@pytest.mark.parametrize("form", ["txt", "github.txt", "azure.txt", "md", "junit.xml", "json", "sarif.json"])
+def test_no_rule_is_skipped_without_a_word(form):
+    output = FORMS[form](report())
+    assert "KV006" in output
+    assert "the deployment does not fit, so no step of it has a floor" in output
+
+
+def test_an_assumption_of_many_is_said_once():
+    cells = tuple(Cell(f"t{index}", "l4", Place("a.yaml", 1), (), assumed=("vLLM 0.11.0",)) for index in range(50))
+    for form in ("github.txt", "azure.txt", "md"):
+        assert "assumed for t0 on l4, t1 on l4, t2 on l4 and 47 more: vLLM 0.11.0\n" in FORMS[form](Report(cells)), form
 
 
 def test_colors_are_only_added():
