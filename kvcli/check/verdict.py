@@ -82,10 +82,12 @@ class Cell(NamedTuple):
 
 
 class Report(NamedTuple):
-    """All cells in the order of the files. `against`: the baseline's path where one was given."""
+    """All cells in the order of the files. `against`: the baseline's path where one was given; `vanished`: (target, device) that it
+    holds and this run has not."""
 
     cells: tuple[Cell, ...]
     against: str | None = None
+    vanished: tuple[tuple[str, str], ...] = ()
 
     @property
     def passed(self) -> bool:

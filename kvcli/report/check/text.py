@@ -1,0 +1,48 @@
+"""For the terminal: each target on each device, its numbers, what is wrong with it, and what would pass."""
+
+from __future__ import annotations
+
+from kvcli.check.verdict import Cell, Report
+from kvcli.report.check.figures import FLOOR_NOTE, numbers, since
+from kvcli.report.check.shown import FINDINGS, Finding, gone, of_cell, plain, summary, unknown_only, unsaid
+
+_COLORS = {"fail": "31", "error": "31", "warn": "33", "warning": "33", "pass": "32", "note": "36", "skipped": "2", "assumed": "2"}
+
+
+def text(report: Report, color: bool) -> str:
+    """Cells in the order of the files. With a baseline, those that nothing has happened to are counted, not shown."""
+    blocks, unchanged, floors = [], 0, False
+    for cell in report.cells:
+        found = of_cell(cell)
+        said = unknown_only(each for each in found if each.outcome.level in FINDINGS)
+        if report.against is not None and not said and not since(report, cell):
+            unchanged += 1
+            continue
+        skipped = [each for each in found if each.outcome.level == "skipped"]
+        blocks.append(_block(report, cell, said, skipped, color))
+        floors |= cell.measures.ttft_floor_s is not None or cell.measures.tpot_floor_s is not None
+    tail = [f"gone since the baseline: {name}" for name in gone(report)]
+    if unchanged:
+        tail.append(f"{unchanged} of {len(report.cells)} unchanged since the baseline {plain(report.against or '')}")
+    tail += [line for line in (unsaid(report), FLOOR_NOTE if floors else "") if line]
+    tail.append(_paint(summary(report), "pass" if report.passed else "fail", color))
+    return "\n\n".join(["\n".join(lines) for lines in [*blocks, tail]]) + "\n"
+
+
+def _block(report: Report, cell: Cell, said: list[Finding], skipped: list[Finding], color: bool) -> list[str]:
+    # every line begins with words of ours, so that none begins as a command of a CI system does
+    head = f"{_paint(cell.verdict.upper(), cell.verdict, color)} {plain(cell.target)} on {plain(cell.device)}"
+    figures = numbers(cell.measures)
+    lines = [f"{head}: {figures}" if figures else head]
+    lines += [f"  {line}" for line in [since(report, cell)] if line]
+    for each in said:
+        lines.append(f"  {_paint(each.outcome.level, each.outcome.level, color)} {each.rule} at {each.place}:{each.outcome.place.column}")
+        first, *rest = each.lines()
+        lines += [f"    problem: {first}", *(f"    {line}" for line in rest)]
+    lines += [f"  {_paint('skipped', 'skipped', color)} {each.rule}: {plain(each.outcome.message)}" for each in skipped]
+    lines += [f"  {_paint('assumed', 'assumed', color)}: {plain(each)}" for each in cell.assumed]
+    return lines
+
+
+def _paint(words: str, kind: str, color: bool) -> str:
+    return f"\x1b[{_COLORS[kind]}m{words}\x1b[0m" if color else words
