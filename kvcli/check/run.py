@@ -6,7 +6,9 @@ import datetime
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from kvcli.check.baseline import against, read, regressions
 from kvcli.check.case import Case
+from kvcli.check.compare import MEASURES
 from kvcli.check.gather import gather
 from kvcli.check.rules import known, memory, shape, time
 from kvcli.check.verdict import Cell, Measures, Outcome, Report, Waiver
@@ -20,18 +22,39 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def check(paths: Sequence[Path], today: datetime.date, devices: Sequence[str] = (), strict: bool = False) -> tuple[Report, str | None]:
-    """The report, and the path of the baseline that the capacity files name.
+def check(
+    paths: Sequence[Path],
+    today: datetime.date,
+    devices: Sequence[str] = (),
+    strict: bool = False,
+    baseline: str | None = None,
+    updating: bool = False,
+) -> tuple[Report, str | None]:
+    """The report, and the path of the baseline: the one given, else the one that the capacity files name.
 
-    Raises BadInput for files that cannot be read; what a deployment has wrong is an outcome.
+    A named baseline may be missing until it is first written, a given one only while `updating`. Raises BadInput for files that
+    cannot be read; what a deployment has wrong is an outcome.
     """
     gathered = gather(paths, devices, strict)
-    named = [
-        (Path(capacity.path).parent / capacity.baseline.text).as_posix()
-        for capacity in gathered.capacities
-        if capacity.baseline is not None
-    ]
-    return Report(tuple(_cell(case, today) for case in gathered.cases)), named[0] if named else None
+    named = [(Path(each.path).parent / each.baseline.text).as_posix() for each in gathered.capacities if each.baseline]
+    report = Report(tuple(_cell(case, today) for case in gathered.cases))
+    path = baseline or (named[0] if named else None)
+    if path is None or (not Path(path).exists() and (updating or baseline is None)):
+        return report, path
+    report = against(report, read(path))
+    cells = zip(report.cells, gathered.cases, strict=True)
+    return report._replace(cells=tuple(_compared(cell, case, today) for cell, case in cells)), path
+
+
+def _compared(cell: Cell, case: Case, today: datetime.date) -> Cell:
+    """With KV012, where the baseline has the cell."""
+    if cell.before is None:
+        return cell
+    limit = case.limit("regression")
+    allowed = {measure.key: limit.value for measure in MEASURES} if limit else {}
+    worse = tuple(_waived(each, case, cell.device, today) for each in regressions(cell, cell.before, allowed))
+    held = worse or (Outcome("KV012", "passed", "", cell.place),)
+    return cell._replace(outcomes=tuple(sorted((*cell.outcomes, *held), key=lambda each: each.rule)))
 
 
 def _cell(case: Case, today: datetime.date) -> Cell:

@@ -20,7 +20,7 @@ from kvcli import __version__
 from kvcli.errors import EXIT_CLOSED_PIPE, EXIT_INTERRUPTED, CannotRunHere, KvcliError
 
 #: command -> module in this package, each with a one-command typer app named `app`
-COMMANDS = {"plan": "plan", "run": "run", "verify": "verify", "pull": "pull", "presets": "presets", "devices": "devices"}
+COMMANDS = {"plan": "plan", "run": "run", "verify": "verify", "pull": "pull", "presets": "presets", "devices": "devices", "check": "check"}
 
 # typer vendors click from 0.26 on and depends on it before, so its exception base is found, not imported
 USAGE_ERROR: Any = next(cls for cls in typer.BadParameter.mro() if cls.__name__ == "ClickException")
