@@ -92,7 +92,7 @@ def _pool(key: Scalar, node: Node) -> Pool:
     if isinstance(node, Scalar):  # `l4-pool: l4`
         return Pool(key.text, key.place, values.word(node, f"fleet.{key.text}"))
     pool = values.mapping(node, f"fleet.{key.text}")
-    values.only(pool, ("device", "devices", "gpus", "price_hour"), f"fleet.{key.text}")
+    values.only(pool, ("device", "devices", "gpus", "mig", "price_hour"), f"fleet.{key.text}")
     device = pool.get("device")
     if device is None:
         raise values.bad(key.place, f"the pool {key.text!r} names no device", "device: h100-sxm5-80")
@@ -104,6 +104,7 @@ def _pool(key: Scalar, node: Node) -> Pool:
         values.word(device, "device"),
         values.count(devices, "devices") if devices is not None else None,
         values.number(price, "price_hour") if price is not None else None,
+        _word(pool, "mig"),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from kvcli.check.case import Case, planned
 from kvcli.check.words import spelled
 from kvcli.errors import BadInput, NotModelled
+from kvcli.hardware.accelerators import find
 from kvcli.plan.answers.requirements import Requirement
 from kvcli.plan.answers.search import Goal, largest
 from kvcli.plan.answers.solve import kv_types, solve
@@ -71,11 +72,12 @@ def _kv_dtype(case: Case, passes: Passes) -> str:
 def _devices(case: Case, passes: Passes, requirements: tuple[Requirement, ...] = ()) -> str:
     if case.asked is None or case.part is None:
         return ""
-    try:
-        solved = solve(case.asked.request, "devices", Goal(requirements, certain=passes is surely_fits))
-    except (BadInput, NotModelled):
-        return ""
-    split = solved.split
+    goal, split = Goal(requirements, certain=passes is surely_fits), None
+    for unknown in ("tp", "devices"):  # ranks side by side are what most people add first
+        try:
+            split = split or solve(case.asked.request, unknown, goal).split
+        except (BadInput, NotModelled):
+            continue
     if split is None or split.devices <= case.asked.request.split.devices:
         return ""
     words = spelled(case, "tensor_parallel", split.tensor)
@@ -101,4 +103,6 @@ def to_be_faster(case: Case, requirement: Requirement) -> str:
     except (BadInput, NotModelled):
         return found
     names = solved.value if isinstance(solved.value, tuple) else ()
-    return ", or ".join(each for each in (found, f"on {names[0]}" if names else "") if each)
+    kind = case.part.kind if case.part else ""
+    alike = [name for name in names if find(name).kind == kind] or names
+    return ", or ".join(each for each in (found, f"on {alike[0]}" if alike else "") if each)

@@ -120,10 +120,10 @@ def _devices(target: Target, deployment: Deployment, capacity: Capacity) -> list
 
 
 def _part(device: Word, called: Word, pool: Pool | None, deployment: Deployment) -> Device:
-    name, _, slice_ = device.text.partition(" mig ")
     try:
-        part = find(name.strip())
-        profile = slice_.strip() or (deployment.gpus.profile if deployment.gpus and deployment.gpus.profile else "")
+        part = find(device.text)
+        asked = deployment.gpus.profile if deployment.gpus else None
+        profile = pool.mig.text if pool and pool.mig else asked
         return Device(called, pool, instance(part, profile) if profile else part)
     except BadInput as error:
         hint = f" ({error.hint})" if error.hint else ""

@@ -71,7 +71,11 @@ def ask(deployment: Deployment, spec: ModelSpec, part: Accelerator | None, model
         speculation=_speculation(deployment, spec, models),
         budget=_budget(deployment, rule),
     )
-    assumed += sorted({each.said for each in deployment.settings.values() if each.default})
+    by_source: dict[str, list[str]] = {}
+    for key, each in deployment.settings.items():
+        if each.default:
+            by_source.setdefault(each.said, []).append(f"{key} {each.value}")
+    assumed += [f"{said}: {', '.join(found)}" for said, found in by_source.items()]
     return Asked(request, None if auto else tokens, tuple(assumed))
 
 
