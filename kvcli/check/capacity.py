@@ -10,7 +10,10 @@ from kvcli.check.nodes import Place, Word
 
 
 class Pool(NamedTuple):
-    """Devices of one kind, or slices of one: `mig` is their profile. `devices` None: not said. `price_per_hour` of all of them together, or of one where `devices` is None."""
+    """Devices of one kind, or slices of one: `mig` is their profile. `devices` None: not said.
+
+    `price_per_hour` of all of them together, or of one where `devices` is None.
+    """
 
     name: str
     place: Place
