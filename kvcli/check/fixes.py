@@ -27,14 +27,18 @@ def may_fit(plan: Plan) -> bool:
 
 
 def to_fit(case: Case) -> str:
-    """A shorter context, a narrower cache, more devices, a larger share of memory: those that fit whatever the overheads are, else those
-    that fit if overheads stay low."""
-    for passes, note in ((surely_fits, ""), (may_fit, " (if overheads stay low)")):
-        found = [change for change in (_context(case, passes), _kv_dtype(case, passes), _devices(case, passes)) if change]
-        found += [change for change in (_fraction(case, passes),) if change and not found]
-        if found:
-            return ", or ".join(found) + note
-    return ""
+    """A shorter context, a narrower cache, more devices, or else a larger share of memory: of each the smallest change that fits whatever
+    the overheads are, or where none does, one that fits if they stay low."""
+    found = [change for kind in (_context, _kv_dtype, _devices) if (change := _surest(kind, case))]
+    return ", or ".join(found) or _surest(_fraction, case)
+
+
+def _surest(kind: Callable[[Case, Passes], str], case: Case) -> str:
+    sure = kind(case, surely_fits)
+    if sure:
+        return sure
+    perhaps = kind(case, may_fit)
+    return f"{perhaps} (if overheads stay low)" if perhaps else ""
 
 
 def longest_context(case: Case, passes: Passes) -> int:
