@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvcli.check.case import Case, planned
+from kvcli.check.requests import WHOLE_PROMPTS, chunks_by_length
 from kvcli.check.words import spelled
 from kvcli.errors import BadInput, NotModelled
 from kvcli.hardware.accelerators import find
@@ -46,12 +47,19 @@ def longest_context(case: Case, passes: Passes) -> int:
     if case.asked is None:
         return 0
     high = case.asked.request.workload.context_tokens
+    starts = [1]
+    if chunks_by_length(case.deployment) and high > WHOLE_PROMPTS:
+        starts = [WHOLE_PROMPTS + 1, 1]  # the longer ones go in chunks and may fit where shorter ones do not
 
     def fails(tokens: int) -> str:
         plan = case.changed(context_tokens=tokens).plan
         return "" if plan is not None and passes(plan) else "memory"
 
-    return largest(fails, 1, high)[0]
+    for start in starts:
+        found = largest(fails, start, high if start > 1 or len(starts) == 1 else WHOLE_PROMPTS)[0]
+        if found >= start:
+            return found
+    return 0
 
 
 def _context(case: Case, passes: Passes) -> str:

@@ -75,8 +75,7 @@ def _of_target(target: Target, capacity: Capacity, models: Models, base: Path, a
     found = []
     for deployment in deployments:
         settings = {**deployment.settings, **target.settings}
-        version = target.engine_version or deployment.version
-        own = deployment._replace(settings=settings, version=version, engine=target.engine.text if target.engine else deployment.engine)
+        own = deployment._replace(settings=settings, engine=target.engine.text if target.engine else deployment.engine)
         named = target if len(deployments) == 1 else target._replace(name=f"{target.name}/{deployment.container or deployment.name}")
         model = models.find(target.model, own=True) if target.model else models.find(own.model)
         own = own if "weights" in target.settings else _as_in_file(own, model)
@@ -98,8 +97,8 @@ def _deployments(target: Target, base: Path, also: list[Path]) -> list[Deploymen
         launches = (launch_of_command(target.command.text, target.command.place),)
     else:
         engine = target.engine.text if target.engine else "ideal"
-        return [Deployment(target.name, "", target.place, engine, target.model, target.settings)]
-    found = [deployment for launch in launches if (deployment := deployment_of(launch)) is not None]
+        return [Deployment(target.name, "", target.place, engine, target.model, target.settings, target.engine_version)]
+    found = [deployment for launch in launches if (deployment := deployment_of(launch, target.engine_version)) is not None]
     if not found:
         word = target.source or target.command
         what = word.text if word else target.name

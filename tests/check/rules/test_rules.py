@@ -73,6 +73,21 @@ def test_the_type_and_the_devices_that_would_fit_are_named_and_proven(gate):
     assert said(gate(target(serve("--max-model-len 16384 --kv-cache-dtype fp8"))), "KV001").level == "passed"
 
 
+def test_longer_contexts_may_fit_where_shorter_do_not(gate):
+    """vLLM 0.7 takes prompts whole up to 32,768 tokens: 32,768 x 2 x (4,096 + 21,504) B = 1.68e9 B of activations beside the cache;
+    longer ones in chunks of 2,048, 0.10e9 B."""
+    fleet = "{ pool: { device: rtx4090, devices: 1 } }"
+
+    def level(tokens):
+        return said(
+            gate(target(serve(f"--max-model-len {tokens} --gpu-memory-utilization 0.85"), engine_version="0.7.3"), fleet), "KV001"
+        ).level
+
+    assert (level(32768), level(32784), level(60000)) == ("error", "warning", "error")
+    found = said(gate(target(serve("--max-model-len 60000 --gpu-memory-utilization 0.85"), engine_version="0.7.3"), fleet), "KV001")
+    assert int(found.fix.split("--max-model-len ")[1].split(",")[0].split(" ")[0]) > 0
+
+
 @pytest.mark.parametrize(
     ("command", "level", "words"),
     [
