@@ -23,9 +23,10 @@ READERS: dict[str, Reader] = {
 
 
 def deployment_of(launch: Launch, stated: Word | None = None) -> Deployment | None:
-    """The deployment that a launch makes, of the version `stated` where the image's is not the one that counts, None where it starts no engine (a sidecar, a router, a job that loads files).
+    """The deployment that a launch makes; None where it starts no engine (a sidecar, a router, a job that loads files).
 
-    An engine that kvcli knows by name alone gives a deployment with Problem `engine_not_modelled` and no settings.
+    Of the version `stated`, where that and not the image's counts. An engine that kvcli knows by name alone gives a deployment with
+    Problem `engine_not_modelled` and no settings.
     """
     found = command.engine_of(launch)
     if found is None:
