@@ -32,15 +32,9 @@ SPILL = ("ollama",)
 
 def usable(case: Case) -> str:
     """Why nothing can be said of memory, empty where something can."""
-    if case.found.spec is None:
-        return "the model is not known"
-    if case.part is None:
-        return "the device is not known"
-    if case.error is not None:
-        return case.error.message
-    if case.plan is None or case.plan.memory is None:
-        return f"{case.part.id} is sold with different amounts of memory"
-    return ""
+    if case.unknown or (case.plan is not None and case.plan.memory is not None):
+        return case.unknown
+    return f"{case.part.id if case.part else 'the device'} is sold with different amounts of memory"
 
 
 def does_not_fit(case: Case) -> Outcome:
