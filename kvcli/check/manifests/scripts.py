@@ -10,7 +10,7 @@ from kvcli.check.launch import Launch, Problem
 from kvcli.check.manifests.fileset import Script, rendered
 from kvcli.check.manifests.pods import with_programs
 from kvcli.check.nodes import Place, Spots, Word, place_at
-from kvcli.check.program import find_in_script, find_programs
+from kvcli.check.shell.program import find_in_script, find_programs
 
 _CONTINUED = re.compile(r"\\[ \t]*\n")
 
