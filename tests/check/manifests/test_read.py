@@ -216,6 +216,8 @@ def test_mutated_files_are_read_or_refused(files, seed):
         "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - command: [sh, -c]\n      args:\n        - |\n"
         + "          a $(A) 'b\n          c'\n" * 5_000,
         "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - command: [sh, -c, '" + "sh -c " * 5000 + "']\n",
+        "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - image: a\n    env:\n"
+        + "".join(f"    - {{name: A{i}, value: $(A{i - 1})$(A{i - 1})x}}\n" for i in range(60)),
         'a: "' + "x\\\n  " * 60_000 + '"\n',
         "a: '" + "x y\n  " * 60_000 + "'\n",
     ],
