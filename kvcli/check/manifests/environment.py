@@ -9,7 +9,6 @@ from kvcli.check.launch import Problem
 from kvcli.check.manifests.fileset import Document, FileSet, lines_of, mappings, rendered
 from kvcli.check.nodes import Mapping, Place, Scalar, Word, place_at, spots_between
 
-
 #: a longer text is not expanded, and not literal
 MAX_CHARACTERS = 100_000
 
