@@ -53,6 +53,8 @@ def split_words(text: Word) -> tuple[Word, ...]:
 
     A text that a shell would refuse is one word that is not literal.
     """
+    if len(text.text) > MAX_CHARACTERS:
+        return (text._replace(literal=False),)
     expander = Expander({}, (), text)
     expander.plain = True
     try:
