@@ -9,14 +9,9 @@ from pathlib import PurePosixPath
 from kvcli.check.launch import Launch, Problem
 from kvcli.check.manifests.fileset import Script, rendered
 from kvcli.check.manifests.pods import with_programs
-<<<<<<< HEAD
-from kvcli.check.nodes import Place, Spots, Word, place_at
-from kvcli.check.shell.program import find_in_script, find_programs
-=======
 from kvcli.check.nodes import Place, Spots, Word, place_at, spots_between
-from kvcli.check.program import find_in_script, find_programs
-from kvcli.check.shell import MAX_CHARACTERS
->>>>>>> man
+from kvcli.check.shell.program import find_in_script, find_programs
+from kvcli.check.shell.script import MAX_CHARACTERS
 
 _CONTINUED = re.compile(r"\\[ \t]*\n")
 
