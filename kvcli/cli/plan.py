@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +21,9 @@ from kvcli.plan.storage.policy import ENGINES, EngineOptions, policy
 from kvcli.plan.weights import parse_weights
 from kvcli.plan.workload import Workload
 from kvcli.units import check_points, parse_count, parse_counts
+
+if TYPE_CHECKING:
+    from kvcli.hardware.accelerators import Accelerator
 
 #: From so many plans on the collector of cycles is switched off.
 MANY_POINTS = 500
@@ -95,7 +98,7 @@ def plan(
         typer.Option(metavar="EXPR", help="fits, headroom>=10%, tpot<=20ms, ttft<=500ms, batch>=8; else exit 1."),
     ] = None,
     solve: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(metavar="WHAT", help="What passes: ctx, batch, devices, tp, kv-dtype, device, ngl, n-cpu-moe."),
     ] = None,
     sweep: Annotated[
@@ -122,7 +125,13 @@ def plan(
     hub = HubAccess(lambda text: print(text, file=sys.stderr, flush=True), offline, headers=asked is None)
     specs = [resolve(model, assume, hub) for model in models]
     over = sweep_of(sweep, {"ctx": ctx, "batch": None if batch == "1" else batch, "device": device, "tp": tp})
+    solving = solve[0] if solve else None
+    if solve and len(solve) > 1:
+        raise BadInput("--solve asks for one thing at a time", hint=f"--solve {solving}", code="usage")
     parts, local = devices_of(over.get("device") or device, human, mig, device_file, bandwidth, memory)
+    ranked: tuple[Accelerator, ...] = ()
+    if solving == "device" and not device:  # parts of the user are ranked with those of the table
+        parts, ranked = [None], tuple(part for part in parts if part is not None and device_file)
     prompt = 0 if prompt_tokens is None else parse_count(prompt_tokens, "--prompt-tokens")
     encoder = 0 if encoder_tokens is None else parse_count(encoder_tokens, "--encoder-tokens")
     options = EngineOptions(
@@ -146,15 +155,18 @@ def plan(
         from kvcli.cli.plan_time import timing_of  # only those who ask about time pay for it
 
         timing = timing_of(host_bandwidth, efficiency, calibrate, slo, price_hour, *scheduler, needs_device=None in parts)
-    if ctx is None and prompt and new_tokens is not None:
+    lengths_given = ctx is not None
+    if ctx is None and prompt and new_tokens is not None and solving != "ctx":
         ctx = str(prompt + new - 1)
     offload = offload_of(ngl, n_cpu_moe)
     budget = budget_of(
         utilization, activations, graphs, reserve, kv_memory, max_num_seqs, lora, encoder_cache, host_memory, cache_ram, parts
     )
-    splits = [split_of(devices, each, pp, ep, dp_attention, dcp) for each in over.get("tp", [tp])]
+    # where ranks are solved for, experts are spread over as many as are asked for to begin with
+    ranks = ep if solving in ("tp", "devices") and tp is None and devices is None else tp
+    splits = [split_of(devices, each, pp, ep, dp_attention, dcp) for each in over.get("tp", [ranks])]
     kinds = [None if each.strip().lower() == "auto" else dtypes.parse_kv(each) for each in over.get("kv-dtype", kv_dtype.split(","))]
-    offloads = offload is not None or solve in ("ngl", "n-cpu-moe")
+    offloads = offload is not None or solving in ("ngl", "n-cpu-moe")
     rules = [policy(name, options) for name in dict.fromkeys(engine or ["llama.cpp" if offloads else "ideal"])]
     speculations = [speculation_of(spec, speculative, options.drafted, hub) for spec in specs]
     batches = parse_counts(",".join(over.get("batch", [batch])), "--batch")
@@ -191,14 +203,15 @@ def plan(
         from kvcli.cli.plan_answers import print_answers  # searches and launch lines are asked for seldom
 
         given: dict[str, object] = {
-            "ctx": lengths,
+            "ctx": lengths_given or "ctx" in over,
             "batch": batch != "1",
             "devices": devices or tp or pp,
             "tp": devices or tp,
             "kv-dtype": kv_dtype != "auto",
         }
         given |= {"device": device, "ngl": ngl, "n-cpu-moe": n_cpu_moe}
-        print_answers(requests, require or [], solve, emit, as_json, explain or as_csv or as_md, bool(given.get(solve or "")), local)
+        other = explain or as_csv or as_md
+        print_answers(requests, require or [], solving, emit, as_json, other, bool(given.get(solving or "")), local, ranked)
         return
     plans, failed = built(requests, sweeping=bool(over))
     if over and human and not explain:

@@ -8,6 +8,7 @@ import sys
 import typer
 
 from kvcli.errors import EXIT_NO, BadInput, Notice
+from kvcli.hardware.accelerators import Accelerator
 from kvcli.plan.answers.answer import Answer, answer
 from kvcli.plan.answers.emit import ENGINES, launch_line
 from kvcli.plan.answers.requirements import parse_requirement
@@ -24,6 +25,7 @@ def print_answers(
     other_view: bool,
     solving_given: bool,
     local: list[Notice],
+    parts: tuple[Accelerator, ...] = (),
 ) -> None:
     """One answer a request. Raises BadInput for views that answers do not have, and typer.Exit(1) for a no."""
     if other_view:
@@ -35,7 +37,7 @@ def print_answers(
             f"--emit {emit[:40]!r} is no engine whose options kvcli knows", hint="one of " + ", ".join(ENGINES), code="unknown_engine"
         )
     requirements = tuple(map(parse_requirement, required))
-    answers = [answer(request, requirements, unknown) for request in requests]
+    answers = [answer(request, requirements, unknown, parts) for request in requests]
     if as_json:
         documents = [plan_document(each.plan, each.requirements, each.solved) for each in answers]
         if emit is not None:

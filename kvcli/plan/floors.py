@@ -141,12 +141,15 @@ def bandwidth_floor_s(moved_bytes: int, bytes_per_s: float) -> float:
 
 #: The most that any server CPU keeps on chip (EPYC 9684X: 1,152 MiB); rows of CPU platforms do not say which CPU is in them.
 LARGEST_CPU_CACHE_BYTES = 1152 * 2**20
+#: The most that any accelerator of the table keeps (Max 1550), for parts of which nothing is said.
+LARGEST_CACHE_BYTES = 408 * 2**20
 
 
 def cache_bytes(device: Accelerator) -> int:
     """What may stay on chip from step to step."""
-    unknown = not device.last_level_cache_bytes and device.id.startswith("cpu")
-    return LARGEST_CPU_CACHE_BYTES if unknown else device.last_level_cache_bytes
+    if device.last_level_cache_bytes:
+        return device.last_level_cache_bytes
+    return LARGEST_CPU_CACHE_BYTES if device.id.startswith("cpu") else LARGEST_CACHE_BYTES
 
 
 def floor_terms(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvcli.dtypes import COMPUTE, PLAIN, DType, known
@@ -89,6 +90,7 @@ def parse_weights(text: str) -> DType | Mix:
     return found
 
 
+@lru_cache(maxsize=64)  # the same at every point of a sweep and every step of a search
 def weight_bytes(spec: ModelSpec, asked: DType | Mix | None) -> WeightBytes:
     """The file's own tensors where the model came from one and no type was asked for; a mix by llama.cpp's rule; else parameters x type.
 

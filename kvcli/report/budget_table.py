@@ -21,6 +21,8 @@ NAMES = {
     "lora_slots": "adapter slots",
     "encoder_cache": "encoder cache",
     "kv_pool_free": "rest of the pool",
+    "kv_pool_short": "missing in the pool",
+    "host_part": "the host's part",
     "activations": "activations",
     "logits": "logits",
     "cuda_graphs": "CUDA graphs",

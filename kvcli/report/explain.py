@@ -62,6 +62,7 @@ EQUATIONS = {
     "lora_slots": "{slots} slots x rank {rank} x {inputs_and_outputs:,} inputs and outputs x 2 B",
     "encoder_cache": "{tokens:,} tokens x {hidden_size:,} x {bits:g} bits / 8",
     "pool_free": "pool of {pool:,} B - {stored:,} B stored",
+    "pool_short": "what would have to fit beside a pool of {pool:,} B for {stored:,} B",
     "host_part": "of {layers} layers and the tables, {bytes:,} B",
     "cache_read": "{read_bytes:,} B of the {needed_bytes:,} B kept, and {state_bytes:,} B of state",
     "bytes_over_bandwidth": "{bytes:,} B / {bytes_per_s:,.0f} B/s",
@@ -139,7 +140,7 @@ def _budget(memory: MemoryPlan) -> list[tuple[str, str, str, str]]:
     """What stands beside weights and cache, and the sum of what is certain."""
     rows = []
     for line in memory.ledger:
-        if line.item in ("lora_slots", "encoder_cache", "kv_pool_free"):
+        if line.item in ("lora_slots", "encoder_cache", "kv_pool_free", "kv_pool_short", "host_part"):
             rows.append((line.item, amount(line), equation(line.formula), line.basis.value))
     for each in memory.needs:
         line = each.line

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kvcli.errors import BadInput
+from kvcli.hardware.accelerators import Accelerator
 from kvcli.plan.answers.changes import Change, judge, smallest_changes
 from kvcli.plan.answers.requirements import Met, Requirement, check_device
 from kvcli.plan.answers.search import Goal, Solved
@@ -27,7 +28,7 @@ class Answer(NamedTuple):
         return all(each.met for each in self.requirements) and (self.solved is None or self.solved.value is not None)
 
 
-def answer(request: PlanRequest, requirements: tuple[Requirement, ...], unknown: str | None) -> Answer:
+def answer(request: PlanRequest, requirements: tuple[Requirement, ...], unknown: str | None, parts: tuple[Accelerator, ...] = ()) -> Answer:
     """Builds the plan, or solves for `unknown` under the requirements; an unmet requirement brings the changes that would meet all.
 
     Raises BadInput for an unknown that is none, and where there is no device to hold the plan against.
@@ -41,7 +42,7 @@ def answer(request: PlanRequest, requirements: tuple[Requirement, ...], unknown:
         check_device(requirements, plan)
     solved = None
     if unknown is not None:
-        solved = solve(request, unknown, Goal(requirements))
+        solved = solve(request, unknown, Goal(requirements), parts)
         plan = solved.plan or plan
         request = solved.request or request
     met = judge(requirements, request, plan) if plan.device is not None else ()

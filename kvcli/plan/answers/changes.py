@@ -36,11 +36,12 @@ def _searched(requirement: Requirement, request: PlanRequest, goal: Goal) -> Met
     """`batch>=8` is met where eight sequences pass; what the most are is said beside it."""
     quantity, limit = requirement.quantity, int(requirement.limit)
     wanted = at_batch(request, limit) if quantity == "batch" else at_context(request, limit)
+    running = request.budget.sequences if request.budget and quantity == "batch" else None
     try:
-        met = not goal.failing(build(wanted))
+        met = not goal.failing(build(wanted)) and (running is None or limit <= running)
     except BadInput:  # more than the engine holds
         met = False
-    most = solve(request, quantity, goal)
+    most = solve(wanted if quantity == "ctx" else request, quantity, goal)
     what = "sequences" if quantity == "batch" else "tokens"
     said = f"at most {most.value:,} {what} pass ({most.reason})" if isinstance(most.value, int) else most.reason
     return Met(requirement, met, most.value if isinstance(most.value, int) else 0, said)

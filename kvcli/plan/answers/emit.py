@@ -15,7 +15,10 @@ from kvcli.plan.request import PlanRequest
 from kvcli.plan.storage.llama_cpp import AUTO_KV, TYPES
 
 ENGINES = ("vllm", "sglang", "llama.cpp")
-_KV = {"vllm": {"fp8": "fp8", "int8": "int8_per_token_head", "nvfp4": "nvfp4"}, "sglang": {"fp8": "fp8_e4m3"}}
+_KV = {
+    "vllm": {"fp8": "fp8", "int8": "int8_per_token_head", "nvfp4": "nvfp4", "bf16": "bfloat16"},
+    "sglang": {"fp8": "fp8_e4m3", "bf16": "bfloat16"},
+}
 
 
 def launch_line(engine: str, request: PlanRequest, plan: Plan) -> str:
@@ -55,15 +58,42 @@ def _weights(plan: Plan, request: PlanRequest, engine: str) -> list[str]:
 
 def _kv(plan: Plan, request: PlanRequest, engine: str) -> list[str]:
     """The cache's type where it is not the engine's own choice."""
-    if plan.cache.kv == request.engine.auto_kv(plan.spec) or plan.cache.kv.key.name in ("bf16", "fp16"):
+    if plan.cache.kv == request.engine.auto_kv(plan.spec):
         return []
-    return ["--kv-cache-dtype", _KV[engine][plan.cache.kv.key.name]]
+    name = _KV[engine].get(plan.cache.kv.key.name)
+    if name is None:
+        text = f"kvcli knows no {engine} option for a cache in {plan.cache.kv.label} beside {plan.spec.dtype.name} weights"
+        raise NotModelled(text, hint="leave --kv-dtype out", code="no_emit_rule")
+    return ["--kv-cache-dtype", name]
+
+
+def _budget(request: PlanRequest, share: str, pool: str | None) -> list[str]:
+    """What was said of memory; values that only replace an estimate of kvcli's are no options of an engine."""
+    budget = request.budget
+    if budget is None:
+        return []
+    words = [share, f"{float(budget.utilization):g}"] if budget.utilization is not None else []
+    if budget.kv_memory_bytes is not None:
+        if pool is None:
+            raise NotModelled(f"{request.engine.name} takes no size of its pool in bytes", hint="use --utilization", code="no_emit_rule")
+        words += [pool, str(budget.kv_memory_bytes)]
+    if budget.lora is not None:
+        if request.engine.name != "vllm":
+            raise NotModelled("kvcli knows the options for adapters of vllm alone", hint="leave --lora out", code="no_emit_rule")
+        words += ["--enable-lora", "--max-loras", str(budget.lora.slots), "--max-lora-rank", str(budget.lora.rank)]
+    return words
+
+
+def _sequences(request: PlanRequest, plan: Plan) -> str:
+    asked = request.budget.sequences if request.budget else None
+    return str(asked or plan.workload.batch_size)
 
 
 def _vllm(request: PlanRequest, plan: Plan) -> list[str]:
     split, work = request.split, plan.workload
-    words = ["vllm", "serve", model_name(plan), "--max-model-len", str(work.context_tokens), "--max-num-seqs", str(work.batch_size)]
+    words = ["vllm", "serve", model_name(plan), "--max-model-len", str(work.context_tokens), "--max-num-seqs", _sequences(request, plan)]
     words += _weights(plan, request, "vllm") + _kv(plan, request, "vllm")
+    words += _budget(request, "--gpu-memory-utilization", "--kv-cache-memory-bytes")
     words += _degree("--tensor-parallel-size", split.tensor) + _degree("--pipeline-parallel-size", split.pipeline)
     words += _degree("--data-parallel-size", split.data) + _degree("--decode-context-parallel-size", split.context)
     if split.experts > 1:
@@ -84,8 +114,8 @@ def _vllm(request: PlanRequest, plan: Plan) -> list[str]:
 def _sglang(request: PlanRequest, plan: Plan) -> list[str]:
     split, work = request.split, plan.workload
     words = ["python", "-m", "sglang.launch_server", "--model-path", model_name(plan)]
-    words += ["--context-length", str(work.context_tokens), "--max-running-requests", str(work.batch_size)]
-    words += _weights(plan, request, "sglang") + _kv(plan, request, "sglang")
+    words += ["--context-length", str(work.context_tokens), "--max-running-requests", _sequences(request, plan)]
+    words += _weights(plan, request, "sglang") + _kv(plan, request, "sglang") + _budget(request, "--mem-fraction-static", None)
     words += _degree("--tp-size", split.tensor) + _degree("--pp-size", split.pipeline) + _degree("--ep-size", split.experts)
     if split.attention_data > 1:
         words += ["--enable-dp-attention", "--dp-size", str(split.attention_data)]
@@ -107,8 +137,7 @@ def _sglang(request: PlanRequest, plan: Plan) -> list[str]:
 def _llama_cpp(request: PlanRequest, plan: Plan) -> list[str]:
     work, engine = plan.workload, request.engine
     slots = getattr(engine, "slots", None) or work.batch_size
-    name = model_name(plan)
-    words = ["llama-server", *(("-m", name) if name.endswith(".gguf") else ("-hf", name))]
+    words = ["llama-server", "-m", _gguf(request, plan)]
     words += ["-c", str(work.context_tokens * slots), "-np", str(slots), "--fit", "off"]
     words += ["-kvu"] if getattr(engine, "unified", False) else []
     words += ["--swa-full"] if getattr(engine, "swa_full", False) else []
@@ -126,6 +155,16 @@ def _llama_cpp(request: PlanRequest, plan: Plan) -> list[str]:
         words += ["--spec-type", "draft-mtp"] if request.speculation.own_blocks else ["-hfd", _drafter(plan)]
         words += ["--spec-draft-n-max", str(request.speculation.drafted)]
     return words
+
+
+def _gguf(request: PlanRequest, plan: Plan) -> str:
+    """The file planned, else the name that llama.cpp's converter would give it: llama-server loads GGUF files alone."""
+    name = model_name(plan)
+    if name.endswith(".gguf"):
+        return name
+    asked = request.weights.name if request.weights is not None else plan.spec.dtype.name
+    kind = {"fp16": "F16", "fp32": "F32"}.get(asked, asked.upper())
+    return f"{name.rpartition('/')[2]}-{kind}.gguf"
 
 
 def _drafter(plan: Plan) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from kvcli.dtypes import PLAIN, KvTypes
 from kvcli.errors import BadInput, KvcliError, NotModelled
-from kvcli.hardware.accelerators import table
+from kvcli.hardware.accelerators import Accelerator, table
 from kvcli.model.latent_records import Compressed
 from kvcli.plan.answers.search import Goal, Solved, largest, misses, quietly
 from kvcli.plan.answers.solve_devices import fewest_devices, fewest_moe_layers, fewest_ranks, most_layers
@@ -23,11 +23,14 @@ UNKNOWNS = ("ctx", "batch", "devices", "tp", "kv-dtype", "device", "ngl", "n-cpu
 MOST_SEQUENCES = 2**20
 
 
-def solve(request: PlanRequest, unknown: str, goal: Goal) -> Solved:
-    """Raises BadInput for an unknown that cannot be solved for here, NotModelled where no plan of the kind can be built at all."""
+def solve(request: PlanRequest, unknown: str, goal: Goal, parts: tuple[Accelerator, ...] = ()) -> Solved:
+    """`parts` of the user are ranked with those of the table.
+
+    Raises BadInput for an unknown that cannot be solved for here, NotModelled where no plan of the kind can be built at all.
+    """
     if unknown != "device" and (request.device is None or request.device.usable_bytes is None):
         raise BadInput(f"--solve {unknown} needs a --device of known memory", hint="--device h100-sxm5-80", code="device_missing")
-    found = _SOLVERS[unknown](request, goal)
+    found = _device(request, goal, parts) if unknown == "device" else _SOLVERS[unknown](request, goal)
     return found._replace(request=_solving(request, found))
 
 
@@ -63,7 +66,7 @@ def context_peaks(request: PlanRequest, tokens: int) -> tuple[int, ...]:
 def at_context(request: PlanRequest, tokens: int) -> PlanRequest:
     """The same with another context; a prompt that was as long as it stays so."""
     work = request.workload
-    prompt = min(work.prompt_tokens, tokens)
+    prompt = min(work.prompt_tokens, tokens - (work.new_tokens - 1))
     return request._replace(workload=work._replace(context_tokens=tokens, prompt_tokens=prompt))
 
 
@@ -73,12 +76,19 @@ def _context(request: PlanRequest, goal: Goal) -> Solved:
     def passes(tokens: int) -> str:
         return next((why for length in context_peaks(request, tokens) if (why := goal.failing(build(at_context(request, length))))), "")
 
-    longest = request.spec.max_context_tokens
-    value, why = largest(passes, 1, longest)
-    if not value:
-        plan = build(at_context(request, 1))
-        return Solved("ctx", None, None, plan, why, f"not even one token passes: {misses(plan, why)}")
+    work = request.workload
+    trained = request.spec.max_context_tokens
+    # who asks for more than the model was trained for gets an answer there
+    longest = max(trained, work.context_tokens)
+    least = min(longest, max(1, work.shared_prefix_tokens + 1, work.uncached_tokens, work.new_tokens))
+    value, why = largest(passes, least, longest)
+    if value < least:
+        plan = build(at_context(request, least))
+        shortest = "one token passes" if least == 1 else f"{least:,} tokens pass"
+        return Solved("ctx", None, None, plan, why, f"not even {shortest}: {misses(plan, why)}")
     plan = build(at_context(request, value))
+    if not why and longest > trained:
+        return Solved("ctx", value, plan, None, "search limit", f"{longest:,} tokens pass, and more were not asked for")
     if not why:
         return Solved("ctx", value, plan, None, "trained positions", f"the model was trained for {longest:,} tokens, and all of them pass")
     beyond = build(at_context(request, value + 1))
@@ -100,11 +110,16 @@ def _batch(request: PlanRequest, goal: Goal) -> Solved:
             bound = error.message
             return "engine"
 
-    value, why = largest(passes, 1, MOST_SEQUENCES)
+    running = request.budget.sequences if request.budget else None
+    value, why = largest(passes, 1, running or MOST_SEQUENCES)
     if not value:
         plan = build(at_batch(request, 1))
         return Solved("batch", None, None, plan, why, f"not even one sequence passes: {misses(plan, why)}")
     plan = build(at_batch(request, value))
+    if not why and running:
+        return Solved(
+            "batch", value, plan, None, "max sequences", f"the scheduler runs {running:,} sequences together, and all of them pass"
+        )
     if not why:
         return Solved("batch", value, plan, None, "search limit", f"{value:,} sequences pass, and more are not tried")
     if why == "engine":
@@ -148,18 +163,28 @@ def kv_types(request: PlanRequest) -> Iterator[KvTypes | None]:
             yield KvTypes(PLAIN[name], PLAIN[name])
 
 
-def _device(request: PlanRequest, goal: Goal) -> Solved:
-    """All parts of the table that pass, the smallest memory first, of equal memory the slowest."""
-    found = []
-    for part in sorted(table(), key=lambda part: (part.usable_bytes or 0, part.bandwidth_bytes_per_s)):
-        if part.usable_bytes is not None:
-            plan = build(request._replace(device=part))
-            if not goal.failing(plan):
-                found.append(plan)
+def _device(request: PlanRequest, goal: Goal, own: tuple[Accelerator, ...]) -> Solved:
+    """All parts that pass, the smallest memory first, of equal memory the slowest. Parts of which a rate that a limit on time depends on
+    is not known are named apart: nothing refutes them."""
+    found: list[Plan] = []
+    unproven: list[str] = []
+    asked = {each.quantity for each in goal.requirements}
+    parts = {part.id: part for part in (*table(), *own)}
+    for part in sorted(parts.values(), key=lambda part: (part.usable_bytes or 0, part.bandwidth_bytes_per_s)):
+        if part.usable_bytes is None:
+            continue
+        plan = build(request._replace(device=part))
+        # a prompt's time is mostly arithmetic's, a step's mostly the memory's
+        unknown = "ttft" in asked and not part.peak(*plan.weights.multiply_units)
+        if unknown or (plan.latency is None and asked & {"ttft", "tpot"}):
+            unproven += [part.id] if plan.memory is not None and plan.memory.fits else []
+        elif not goal.failing(plan):
+            found.append(plan)
     names = tuple(plan.device.id for plan in found if plan.device)
+    apart = f"; of {', '.join(unproven)} too little is known to refute or to rank them" if unproven else ""
     if not found:
-        return Solved("device", None, None, None, "memory", "no part of the table passes")
-    return Solved("device", names, found[0], None, "memory", f"{len(names)} parts pass, the one with least memory first")
+        return Solved("device", None, None, None, "memory", f"no part of the table passes{apart}")
+    return Solved("device", names, found[0], None, "memory", f"{len(names)} parts pass, the one with least memory first{apart}")
 
 
 _SOLVERS: dict[str, Callable[[PlanRequest, Goal], Solved]] = {
@@ -168,7 +193,6 @@ _SOLVERS: dict[str, Callable[[PlanRequest, Goal], Solved]] = {
     "devices": fewest_devices,
     "tp": fewest_ranks,
     "kv-dtype": _kv_dtype,
-    "device": _device,
     "ngl": most_layers,
     "n-cpu-moe": fewest_moe_layers,
 }

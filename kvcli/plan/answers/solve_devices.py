@@ -12,29 +12,32 @@ from kvcli.plan.sharing.offload import Offload
 from kvcli.plan.sharing.split import Split
 
 #: Devices of a usual node; the most that one copy of a model is spread over, and the most that share its heads.
-NODE, MOST_DEVICES, MOST_RANKS = 8, 1024, 64
+NODE, MOST_DEVICES, MOST_RANKS = 8, 256, 64
 
 
-def splits(devices: int) -> Iterator[Split]:
-    """Ways to use so many devices for one copy of a model: as many tensor ranks as a node has first, then more pipeline stages."""
-    ranks = [n for n in range(1, min(devices, MOST_RANKS) + 1) if devices % n == 0]
+def splits(devices: int, experts: int = 1) -> Iterator[Split]:
+    """Ways to use so many devices for one copy of a model: as many tensor ranks as a node has first, then more pipeline stages.
+
+    With `experts` ranks for routed experts only those whose tensor ranks they divide.
+    """
+    ranks = [n for n in range(1, min(devices, MOST_RANKS) + 1) if devices % n == 0 and n % experts == 0]
     for tensor in sorted(ranks, key=lambda n: (n > NODE, -n)):
-        yield Split(tensor=tensor, pipeline=devices // tensor)
+        yield Split(tensor=tensor, pipeline=devices // tensor, experts=experts)
 
 
 def counts() -> Iterator[int]:
-    """Up to a node any number of devices, beyond it whole nodes."""
-    yield from range(1, NODE)
-    yield from range(NODE, MOST_DEVICES + 1, NODE)
+    """Up to four nodes any number of devices, beyond them whole nodes."""
+    yield from range(1, 4 * NODE)
+    yield from range(4 * NODE, MOST_DEVICES + 1, NODE)
 
 
 def fewest_devices(request: PlanRequest, goal: Goal) -> Solved:
-    """The fewest devices of any split that divides the model, beyond a node in whole nodes; of several splits the one whose tensor ranks
-    fill a node."""
+    """The fewest devices of any split that divides the model, beyond four nodes in whole nodes; of several splits the one whose
+    tensor ranks fill a node."""
     last: Plan | None = None
     tried = build_error = ""
     for devices in counts():
-        for split in splits(devices):
+        for split in splits(devices, request.split.experts):
             plan = quietly(request._replace(split=split))
             if isinstance(plan, KvcliError):
                 build_error = build_error or plan.message
@@ -42,6 +45,7 @@ def fewest_devices(request: PlanRequest, goal: Goal) -> Solved:
             tried = goal.failing(plan)
             if not tried:
                 reason = f"tp {split.tensor} x pp {split.pipeline}"
+                reason += " in whole nodes" if devices > 4 * NODE else ""
                 reason += "" if last is None else f"; fewer: {misses(last, goal.failing(last))}"
                 binding = goal.failing(last) if last is not None else "none"
                 return Solved("devices", devices, plan, last, binding, reason, split)
@@ -57,7 +61,7 @@ def fewest_devices(request: PlanRequest, goal: Goal) -> Solved:
 def fewest_ranks(request: PlanRequest, goal: Goal) -> Solved:
     """The fewest tensor ranks, the other degrees as they are."""
     last: Plan | None = None
-    for tensor in range(1, MOST_RANKS + 1):
+    for tensor in range(request.split.experts, MOST_RANKS + 1, request.split.experts):
         plan = quietly(request._replace(split=request.split._replace(tensor=tensor)))
         if isinstance(plan, KvcliError):
             continue

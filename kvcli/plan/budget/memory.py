@@ -119,15 +119,24 @@ def memory_on(
     beside = (*_admission(request, question, stored), *others, *(() if kept is None else (kept,)))
     held = stored + sum(each.low_bytes for each in beside if each.line.item == "admission")
     if own is not None and own >= held:
-        contents += (Line("kv_pool_free", own - held, Unit.BYTES, Formula("pool_free", (("pool", own), ("stored", held))), Basis.USER),)
+        contents += (_line("kv_pool_free", "pool_free", (("pool", own), ("stored", held)), own - held),)
+    place = None if shared is None else shared.host
+    if device.unified and place is not None:  # the host's memory is the device's own
+        contents += (_line("host_part", "host_part", (("layers", place.layers), ("bytes", place.total_bytes)), place.total_bytes),)
+        place = None
+    low = sum(int(line.amount) for line in contents) + sum(each.low_bytes for each in beside)
+    if own is not None and own < held:  # the pool cannot hold them, whatever the device has
+        short = max(0, device.usable_bytes + held - own - low)
+        contents += (_line("kv_pool_short", "pool_short", (("pool", own), ("stored", held)), short),)
     certain = sum(int(line.amount) for line in contents)
     total = certain + sum(each.low_bytes for each in beside)
     high = certain + sum(each.high_bytes for each in beside)
-    if own is not None and own < held:  # the pool cannot hold them, whatever the device has
-        total = max(total, device.usable_bytes + held - own)
-    high = max(total, high)
-    host = host_budget(engine.name, None if shared is None else shared.host, options)
+    host = host_budget(engine.name, place, options)
     return MemoryPlan(Ledger(contents), beside, total, high, device.usable_bytes, device.usable_basis, host, question)
+
+
+def _line(item: str, formula: str, terms: tuple[tuple[str, int], ...], amount: int) -> Line:
+    return Line(item, amount, Unit.BYTES, Formula(formula, terms), Basis.FORMULA if item == "host_part" else Basis.USER)
 
 
 def _layers(request: PlanRequest, shared: Shared | None, fullest: Place | None) -> range:

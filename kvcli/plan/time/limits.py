@@ -48,7 +48,8 @@ def ttft_floor_s(plan: Plan) -> float:
     newcomer = work.batch_size > 1 and work.shared_prefix_tokens > 0
     if work.batch_size == 1 and steps.chain.replicas == 1:
         return times.prefill.seconds
-    return steps.prefill(times.prefill.lines[0], 1, newcomer).seconds
+    # or all are computed together, and each has its first token when that is done
+    return min(steps.prefill(times.prefill.lines[0], 1, newcomer).seconds, times.prefill.seconds)
 
 
 class SloVerdict(NamedTuple):
@@ -93,4 +94,6 @@ def cost_of(plan: Plan, price_per_hour: float) -> Cost:
     per_second = price_per_hour / 3600
     prompt_tokens = work.batch_size * work.prefill_tokens
     output = per_second * tpot_floor_s(plan) / work.batch_size * 1e6
+    if times.tokens_per_s:  # replicas with a sequence fewer do not wait for the others
+        output *= min(1.0, work.batch_size * times.tokens_per_step / times.decode.seconds / times.tokens_per_s)
     return Cost(price_per_hour, output, per_second * times.prefill.seconds / prompt_tokens * 1e6)

@@ -58,7 +58,7 @@ def test_a_sweep_in_which_nothing_can_be_planned_is_an_error(kvcli):
         ),
         (
             "gemma3-27b --ctx 32k --batch 4 --engine llama.cpp --kv-dtype q8_0 --swa-full --ubatch 1024 --ngl 40",
-            "llama-server -hf google/gemma-3-27b-it -c 131072 -np 4 --fit off --swa-full -ub 1024 -ctk q8_0 -ctv q8_0 -fa on -ngl 40",
+            "llama-server -m gemma-3-27b-it-BF16.gguf -c 131072 -np 4 --fit off --swa-full -ub 1024 -ctk q8_0 -ctv q8_0 -fa on -ngl 40",
         ),
     ],
 )
@@ -68,7 +68,7 @@ def test_launch_lines(kvcli, words, line):
     assert answer.code == 0, answer.err
     found, wanted = shlex.split(answer.out.strip()), shlex.split(line)
     # hub ids may move to an instruct variant of the same model
-    names = {"serve", "--model-path", "-hf"}
+    names = {"serve", "--model-path", "-m"}
     drop = [index + 1 for index, word in enumerate(wanted) if word in names]
     assert [word for index, word in enumerate(found) if index not in drop] == [
         word for index, word in enumerate(wanted) if index not in drop

