@@ -13,6 +13,7 @@ from kvcli.check.engines import config_file
 from kvcli.check.engines.settings import TYPES, Draft, Rule, any_of, fraction, human, one_of, whole
 from kvcli.check.engines.sglang_options import options
 from kvcli.check.engines.table import ARGPARSE, Given, Parsed, parse
+from kvcli.check.engines.versions import numbers
 from kvcli.check.engines.vllm_json import rope
 from kvcli.check.launch import Launch
 from kvcli.check.nodes import Word
@@ -41,6 +42,8 @@ RULES = {
     "--page-size": Rule("block_tokens", whole()),
     "--cpu-offload-gb": Rule("weights_offload_bytes", _gigabytes),
 }
+#: The first version in which DP attention always has its --dp-size; up to 0.4.3 every tensor rank was a group of its own.
+NAMED_GROUPS = (0, 5)
 #: switches -> (key, value)
 SWITCHES = {
     "--enable-dp-attention": ("dp_attention", True),
@@ -90,6 +93,9 @@ def read(launch: Launch, words: Sequence[Word], draft: Draft, version: str) -> W
     _tiers(draft, given)
     _adapters(draft, given)
     named_version = f"sglang {version}"
+    if "--enable-dp-attention" in given and "--dp-size" not in given and numbers(version) < NAMED_GROUPS:
+        switch = given["--enable-dp-attention"]
+        draft.set("data_parallel", int(draft.value("tensor_parallel") or 1), f"{switch.said} of {named_version}", switch.place)
     for key in ("tensor_parallel", "pipeline_parallel", "data_parallel"):
         draft.default(key, 1, named_version)
     draft.default("kv_dtype", "auto", named_version)

@@ -6,7 +6,7 @@ import math
 
 from kvcli.check import fixes
 from kvcli.check.case import Case, passed, planned, skipped
-from kvcli.check.requests import number
+from kvcli.check.requests import may_take_whole, number
 from kvcli.check.verdict import Outcome
 from kvcli.check.words import spelled
 from kvcli.plan.answers.solve import at_batch, at_context
@@ -46,6 +46,11 @@ def does_not_fit(case: Case) -> Outcome:
     place = case.place("context_tokens")
     what = f"the weights and one request of {tokens:,} tokens"
     spared = number(case.deployment, "weights_offload_bytes") or 0
+    if memory.verdict == "fits" and may_take_whole(case.deployment, tokens) and asked.context_tokens:
+        whole = case.changed(max_batched_tokens=tokens).plan
+        if whole is None or not fixes.surely_fits(whole):
+            message = f"{what} fit {_device(case)} only if the prompt is taken in chunks, which not every vllm of this version does unasked"
+            return Outcome("KV001", "warning", message, place, equation(memory), "--enable-chunked-prefill")
     if memory.verdict == "fits":
         return passed("KV001", case, f"{what} fit {_device(case)}", equation(memory))
     shortest = planned(at_context(asked.request, 1))

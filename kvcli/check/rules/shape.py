@@ -5,8 +5,9 @@ from __future__ import annotations
 from kvcli.check.case import Case, passed, skipped
 from kvcli.check.requests import default_context, number, split_of
 from kvcli.check.verdict import Outcome
-from kvcli.check.words import spelled
+from kvcli.check.words import in_words, spelled
 from kvcli.errors import BadInput
+from kvcli.model.latent_records import Latent
 from kvcli.units import format_bytes
 
 #: Engines that do not start with more than the model's positions; others only warn.
@@ -42,7 +43,7 @@ def split(case: Case) -> Outcome:
     """KV004. Fails where the engine refuses the split, warns of KV heads that are held more than once."""
     place = case.place("tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel")
     if case.error is not None and case.error.code in SPLIT_CODES:
-        return Outcome("KV004", "error", case.error.message, place, fix=case.error.hint)
+        return Outcome("KV004", "error", in_words(case, case.error.message), place, fix=in_words(case, case.error.hint))
     plan = case.plan
     if plan is None:
         return skipped("KV004", case, case.error.message if case.error else "the model is not known")
@@ -51,7 +52,9 @@ def split(case: Case) -> Outcome:
         return passed("KV004", case)
     ranks = plan.shared.split.attention_ranks if plan.shared else 1
     once = plan.cache.stored_bytes - copies
-    message = f"{ranks} ranks hold KV heads more than once: {format_bytes(copies)} of the cache are copies"
+    latent = any(isinstance(record, Latent) for group in plan.spec.groups for record in group.records)
+    held = "each hold all latent rows" if latent else "hold KV heads more than once"
+    message = f"{ranks} ranks {held}: {format_bytes(copies)} of the cache are copies"
     formula = f"stored {plan.cache.stored_bytes:,} B = once {once:,} B + copies {copies:,} B"
     return Outcome("KV004", "warning", message, place, formula)
 
