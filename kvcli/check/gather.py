@@ -98,7 +98,11 @@ def _deployments(target: Target, base: Path, also: list[Path]) -> list[Deploymen
     else:
         engine = target.engine.text if target.engine else "ideal"
         return [Deployment(target.name, "", target.place, engine, target.model, target.settings, target.engine_version)]
-    found = [deployment for launch in launches if (deployment := deployment_of(launch, target.engine_version)) is not None]
+    found = [
+        deployment
+        for launch in launches
+        if launch.role != "init" and (deployment := deployment_of(launch, target.engine_version)) is not None
+    ]
     if not found:
         word = target.source or target.command
         what = word.text if word else target.name
@@ -156,8 +160,8 @@ def _direct(manifests: list[Path], devices: Sequence[str], strict: bool) -> list
     models = Models({}, Path())
     found = []
     for launch in read_launches(manifests):
-        deployment = deployment_of(launch)
-        if deployment is None:
+        deployment = deployment_of(launch) if launch.role != "init" else None
+        if deployment is None:  # a sidecar, or what ends before the server starts
             continue
         on = tuple(Word(name, deployment.place) for name in devices)
         target = Target(launch.name, launch.place, on=on)

@@ -12,7 +12,7 @@ import typer
 from kvcli import dtypes
 from kvcli.cli.plan_request import budget_of, built, contexts_of, count, devices_of, offload_of, speculation_of, split_of, sweep_of
 from kvcli.errors import BadInput, Notice
-from kvcli.model.hub_access import HubAccess
+from kvcli.model.hub.access import HubAccess
 from kvcli.model.resolve import resolve
 from kvcli.plan.document import plans_document
 from kvcli.plan.plan import Plan
