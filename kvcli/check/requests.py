@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from kvcli import dtypes
 from kvcli.check.deployment import Deployment, Setting
+from kvcli.check.engines.settings import counts
 from kvcli.check.models import Models
 from kvcli.check.nodes import Word
 from kvcli.errors import BadInput
@@ -132,7 +133,7 @@ def _expanded(record: CacheRecord) -> CacheRecord:
 def version_of(deployment: Deployment) -> tuple[int, ...]:
     """The first two numbers of the engine's version, the assumed one where none is said; empty where they are no numbers."""
     said = deployment.version.text if deployment.version else deployment.assumed_version
-    return tuple(int(piece) for piece in said.lower().removeprefix("v").split(".")[:2] if piece.isdecimal())
+    return tuple(int(piece) for piece in said.lower().removeprefix("v").split(".")[:2] if counts(piece))
 
 
 def chunks_by_length(deployment: Deployment) -> bool:
@@ -223,7 +224,7 @@ def _offload(deployment: Deployment) -> Offload | None:
 def _drafted(deployment: Deployment) -> int:
     found = deployment.settings.get("speculation")
     count = str(found.value).partition(":")[0] if found else ""
-    return int(count) if count.isdecimal() else 0
+    return int(count) if counts(count) else 0
 
 
 def _speculation(deployment: Deployment, spec: ModelSpec, models: Models) -> Speculation | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvcli.check.engines import config_file
-from kvcli.check.engines.settings import TYPES, Draft, Rule, any_of, fraction, human, one_of, whole
+from kvcli.check.engines.settings import TYPES, Draft, Rule, any_of, counts, fraction, human, one_of, whole
 from kvcli.check.engines.sglang_options import options
 from kvcli.check.engines.table import ARGPARSE, Given, Parsed, parse
 from kvcli.check.engines.versions import numbers
@@ -173,7 +173,7 @@ def _speculation(draft: Draft, given: dict[str, Given]) -> None:
     numbers: dict[str, int] = {}
     for option in ("--speculative-num-steps", "--speculative-eagle-topk", "--speculative-num-draft-tokens"):
         if option in given and (text := draft.literal(given[option])) is not None:
-            if not text.isdecimal() or int(text) < 1:
+            if not counts(text) or int(text) < 1:
                 draft.problem("bad_argument", f"sglang refuses {given[option].said}", given[option].place)
                 return
             numbers[option] = int(text)
@@ -208,7 +208,7 @@ def _tiers(draft: Draft, given: dict[str, Given]) -> None:
         return
     size = given.get("--hicache-size")
     text = draft.literal(size) if size else None
-    if size and text and text.isdecimal() and int(text):
+    if size and text and counts(text) and int(text):
         draft.set("kv_offload_bytes", int(text) * 10**9, size.said, size.place)
     else:
         words = f"{switch.said} keeps a multiple of the pool in the host's memory, 2 unless --hicache-ratio says otherwise"
