@@ -137,6 +137,8 @@ def headroom(case: Case) -> list[Outcome]:
         return [skipped("KV002", case, why)]
     found: list[Outcome] = []
     one = case.plan.memory
+    if not one.fits:
+        return [skipped("KV002", case, "one request does not fit at all, as KV001 says")]
     for name in ("memory", "headroom", "headroom_bytes"):
         limit = case.limit(name)
         if limit is None:
@@ -145,10 +147,12 @@ def headroom(case: Case) -> list[Outcome]:
         most = one.usable_bytes - int(limit.value) if name == "headroom_bytes" else int(one.usable_bytes * share)
         all_users = loaded(case)
         least = _used(one, high=False)
-        plans = [(least, "error", "one request"), *_loads(all_users)]
+        plans = [(least, "error", "one request takes"), *_loads(all_users)]
         for used, level, whose in plans:
+            if used > one.usable_bytes and level == "warning":
+                break  # they are not held at once, which KV007 says: the engine lets the others wait
             if used > most:
-                message = f"{whose} takes {format_bytes(used)} of {format_bytes(one.usable_bytes)}, more than {limit.said} allows"
+                message = f"{whose} {format_bytes(used)} of {format_bytes(one.usable_bytes)}, more than {limit.said} allows"
                 formula = f"used {used:,} B > allowed {most:,} B of {one.usable_bytes:,} B usable"
                 found.append(Outcome("KV002", "error" if level == "error" else "warning", message, limit.place, formula))
                 break
@@ -159,10 +163,12 @@ def _loads(plan: Plan | None) -> list[tuple[int, str, str]]:
     if plan is None or plan.memory is None:
         return []
     work = plan.workload
-    sequences = f"{work.batch_size} sequence{'s' if work.batch_size > 1 else ''} of {work.context_tokens:,} tokens"
+    many = work.batch_size > 1
+    sequences = f"{work.batch_size} sequence{'s' if many else ''} of {work.context_tokens:,} tokens"
+    take = "together take" if many else "takes"
     return [
-        (_used(plan.memory, high=False), "warning", f"{sequences} together"),
-        (_used(plan.memory, high=True), "warning", f"{sequences} together, with overheads as high as they may be,"),
+        (_used(plan.memory, high=False), "warning", f"{sequences} {take}"),
+        (_used(plan.memory, high=True), "warning", f"{sequences} {take}, with overheads as high as they may be,"),
     ]
 
 
