@@ -116,6 +116,13 @@ def test_the_other_changes_that_are_named_pass_too(kvcli, examples):
     assert {rule for rule, each in rules_of(kvcli, examples, "chat").items() if each["level"] in ("error", "warning")} == set()
 
 
+def test_a_slip_of_the_pen_in_an_option_is_warned_of(kvcli, examples):
+    path = change(examples, "--context-lenght", "--context-length", "deploy/reasoner.yaml")
+    found = rules_of(kvcli, examples, "reasoner")["KV016"]
+    assert (found["level"], found["line"]) == ("warning", line_of(path, "--context-lenght"))
+    assert found["message"] == "kvcli does not know the option --context-lenght: is it --context-length?"
+
+
 def test_the_same_change_within_the_limits_passes(kvcli, examples):
     change(examples, "--max-model-len=12288")
     done = kvcli("check", "kvcli.yaml", "--format", "github", cwd=examples)
@@ -127,6 +134,7 @@ def test_only_what_changed_is_shown(kvcli, examples):
     change(examples, RAISED)
     shown = kvcli("check", "kvcli.yaml", cwd=examples).out
     assert "FAIL chat on l4-pool" in shown and "5 of 6 unchanged" in shown
+    assert "since the baseline: memory 18.368 GiB -> 22.868 GiB (+24.5%)" in shown
     assert not any(name in shown for name in ("assistant", "reasoner", "summaries"))
     (examples / ".kvcli" / "baseline.json").unlink()
     whole = kvcli("check", "kvcli.yaml", cwd=examples).out
@@ -165,6 +173,7 @@ def test_all_outputs_of_one_run_meet_their_schemas(kvcli, examples):
     head, *rows = table_cells(outputs["md"])
     (row,) = [dict(zip(head, each, strict=True)) for each in rows if "chat" in each]
     assert row["verdict"] == "FAIL" and "KV001" in row["why"] and "--max-model-len" in row["what passes"]
+    assert "22.868 GiB of 22.030 GiB" in row["memory"] and "was 18.368 GiB" in row["memory"]
 
 
 BLOCKED = """

@@ -116,12 +116,12 @@ def gpu_request(case: Case) -> Outcome:
     wanted, asked = -(-used // nodes), gpus.amount * (gpus.hosts if nodes == 1 else 1)
     ray = case.setting("ray")
     if wanted > asked and not (ray is not None and ray.value is True):
-        message = f"the engine uses {wanted} devices ({product}), and {asked} are requested"
+        message = f"the engine uses {wanted} devices ({product}), and {asked} {'is' if asked == 1 else 'are'} requested"
         fix = f"{gpus.resource or 'devices'}: {wanted}" if nodes == 1 and gpus.hosts == 1 else ""
         fix = fix or spelled(case, "tensor_parallel", asked)
         return Outcome("KV014", "error", message, gpus.place, f"{product} = {wanted} > {asked}", fix)
     if wanted < asked:
-        message = f"{asked} devices are requested and {wanted} are used ({product}): the others stay idle"
+        message = f"{asked} devices are requested and {wanted} {'is' if wanted == 1 else 'are'} used ({product}): the others stay idle"
         fix = spelled(case, "tensor_parallel", asked) if wanted == 1 else f"{gpus.resource or 'devices'}: {wanted}"
         return Outcome("KV014", "warning", message, place if wanted == 1 else gpus.place, f"{product} = {wanted} < {asked}", fix)
     return passed("KV014", case)
