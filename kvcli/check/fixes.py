@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kvcli.check.case import Case, planned
 from kvcli.check.requests import WHOLE_PROMPTS, chunks_by_length, may_take_whole
-from kvcli.check.words import spelled
+from kvcli.check.words import OPTIONS, spelled
 from kvcli.errors import BadInput, NotModelled
 from kvcli.hardware.accelerators import find
 from kvcli.plan.answers.requirements import Requirement
@@ -32,6 +32,11 @@ def to_fit(case: Case) -> str:
     the overheads are, or where none does, one that fits if they stay low."""
     found = [change for kind in (_context, _kv_dtype, _devices) if (change := _surest(kind, case))]
     return ", or ".join(found) or _surest(_fraction, case)
+
+
+def to_pass(case: Case, passes: Passes) -> str:
+    """The smallest changes of the same kinds with which a plan passes any other test of its memory."""
+    return ", or ".join(change for kind in (_context, _kv_dtype, _ranks) if (change := kind(case, passes)))
 
 
 def _surest(kind: Callable[[Case, Passes], str], case: Case) -> str:
@@ -107,6 +112,18 @@ def _devices(case: Case, passes: Passes, requirements: tuple[Requirement, ...] =
     words = spelled(case, "tensor_parallel", split.tensor)
     words += f" {spelled(case, 'pipeline_parallel', split.pipeline)}" if split.pipeline > 1 else ""
     return f"{words} on {split.devices} x {case.part.id}"
+
+
+def _ranks(case: Case, passes: Passes) -> str:
+    """Twice the tensor ranks, or four times, and so on."""
+    if case.asked is None or case.part is None or "tensor_parallel" not in OPTIONS.get(case.deployment.engine, {}):
+        return ""
+    own = case.asked.request.split
+    for times in (2, 4, 8):
+        plan = case.changed(tensor_parallel=own.tensor * times).plan
+        if plan is not None and passes(plan):
+            return f"{spelled(case, 'tensor_parallel', own.tensor * times)} on {own.devices * times} x {case.part.id}"
+    return ""
 
 
 def _fraction(case: Case, passes: Passes) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -90,7 +91,11 @@ def _deployments(target: Target, base: Path, also: list[Path]) -> list[Deploymen
         try:
             launches = launches_at(target.source.text, base, also)
         except BadInput as error:
-            if error.message.startswith(target.source.text.partition("#")[0]) and ":" in error.message[:200]:
+            if (
+                error.code != "unreadable_file"
+                and error.message.startswith(target.source.text.partition("#")[0])
+                and ":" in error.message[:200]
+            ):
                 raise
             raise BadInput(f"{target.source.place.label}: {error.message}", error.hint, error.code) from None
     elif target.command is not None:
@@ -126,8 +131,17 @@ def _devices(target: Target, deployment: Deployment, capacity: Capacity) -> list
     found = []
     for word in target.on:
         pool = capacity.pools.get(word.text)
-        found.append(_part(pool.device if pool else word, word, pool, deployment))
+        device = _part(pool.device if pool else word, word, pool, deployment)
+        if device.part is None and pool is None and capacity.pools:
+            device = device._replace(problem=_no_pool(word.text, capacity.pools) or device.problem)
+        found.append(device)
     return found
+
+
+def _no_pool(name: str, pools: Mapping[str, Pool]) -> str:
+    """A pool's name with a slip in it; empty where none is alike."""
+    near = difflib.get_close_matches(name, pools, 1)
+    return f"no pool and no device is called {name[:60]!r} (did you mean {near[0]}?)" if near else ""
 
 
 def _part(device: Word, called: Word, pool: Pool | None, deployment: Deployment) -> Device:

@@ -116,6 +116,40 @@ def test_the_other_changes_that_are_named_pass_too(kvcli, examples):
     assert {rule for rule, each in rules_of(kvcli, examples, "chat").items() if each["level"] in ("error", "warning")} == set()
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "target", "rule", "words"),
+    [
+        # more users than both replicas run, and than they hold: more replicas, not more sequences, pass
+        ("users: 6,", "users: 600,", "chat", "KV007", "each of 2 replicas runs at most 16 sequences together -> 67 replicas"),
+        ("on: [l4-pool]\n    load: { users: 6", "on: [l4-pol]\n    load: { users: 6", "chat", "KV008", "did you mean l4-pool?"),
+        ("device: l4, devices: 8", "device: t4, devices: 8", "chat", "KV001", "--tensor-parallel-size 2 on 2 x t4"),
+        ("tp: 2", "tp: 3", "summaries", "KV004", "the nearest that does: tp: 2 or 4"),
+        ("memory: 95%", "memory: 70%", "chat", "KV002", "--tensor-parallel-size 2 on 2 x l4"),
+    ],
+)
+def test_what_the_platform_team_gets_wrong_names_the_way_out(kvcli, examples, old, new, target, rule, words):
+    change(examples, new, old, "kvcli.yaml")
+    found = rules_of(kvcli, examples, target)[rule]
+    assert words in f"{found['message']} -> {found['fix']}"
+
+
+def test_a_cause_is_said_once(kvcli, examples):
+    """Where not even one request fits, neither the headroom nor the users are a second failure."""
+    change(examples, "device: t4, devices: 8", "device: l4, devices: 8", "kvcli.yaml")
+    found = rules_of(kvcli, examples, "chat")
+    assert {rule for rule, each in found.items() if each["level"] == "error"} == {"KV001"}
+    assert found["KV002"]["level"] == found["KV007"]["level"] == "skipped"
+
+
+def test_the_length_that_leaves_the_headroom_is_the_largest(kvcli, examples):
+    change(examples, "memory: 70%", "memory: 95%", "kvcli.yaml")
+    longest = int(re.search(r"--max-model-len (\d+)", rules_of(kvcli, examples, "chat")["KV002"]["fix"])[1])
+    change(examples, f"--max-model-len={longest}")
+    assert rules_of(kvcli, examples, "chat").get("KV002", {"level": "passed"})["level"] != "error"
+    change(examples, f"--max-model-len={longest + BLOCK}", f"--max-model-len={longest}")
+    assert rules_of(kvcli, examples, "chat")["KV002"]["level"] == "error"
+
+
 def test_a_slip_of_the_pen_in_an_option_is_warned_of(kvcli, examples):
     path = change(examples, "--context-lenght", "--context-length", "deploy/reasoner.yaml")
     found = rules_of(kvcli, examples, "reasoner")["KV016"]

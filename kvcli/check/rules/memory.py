@@ -154,9 +154,17 @@ def headroom(case: Case) -> list[Outcome]:
             if used > most:
                 message = f"{whose} {format_bytes(used)} of {format_bytes(one.usable_bytes)}, more than {limit.said} allows"
                 formula = f"used {used:,} B > allowed {most:,} B of {one.usable_bytes:,} B usable"
-                found.append(Outcome("KV002", "error" if level == "error" else "warning", message, limit.place, formula))
+                if level == "error":
+                    fix = fixes.to_pass(case, _under(most))
+                    found.append(Outcome("KV002", "error", message, limit.place, formula, fix))
+                else:
+                    found.append(Outcome("KV002", "warning", message, limit.place, formula))
                 break
     return found or [passed("KV002", case)]
+
+
+def _under(most: int) -> fixes.Passes:
+    return lambda plan: plan.memory is not None and _used(plan.memory, high=False) <= most
 
 
 def _loads(plan: Plan | None) -> list[tuple[int, str, str]]:
@@ -208,12 +216,16 @@ def too_few_sequences(case: Case) -> Outcome:
     place = case.load.place or case.target.place
     if low >= users:
         return passed("KV007", case, f"at least {low:,} sequences of {length} are held")
-    running = number(case.deployment, "max_sequences")
-    fix = ""
-    if running and running * max(1, case.deployment.replicas) < users:
-        message = f"{users:,} users are asked for, and the engine runs at most {running:,} sequences together"
-        fix = spelled(case, "max_sequences", -(-users // max(1, case.deployment.replicas)))
-        return Outcome("KV007", "warning", message, case.place("max_sequences"), f"min(held, {running:,}) < {users:,}", fix)
+    if not high and case.plan is not None and case.plan.memory is not None and not case.plan.memory.fits:
+        return skipped("KV007", case, "not even one request fits, as KV001 says")
+    running, instances = number(case.deployment, "max_sequences"), max(1, case.deployment.replicas)
+    if running and running * instances < users:
+        each = "the engine runs" if instances == 1 else f"each of {instances} replicas runs"
+        message = f"{users:,} users are asked for, and {each} at most {running:,} sequences together"
+        wanted = -(-users // max(1, case.deployment.replicas))
+        wider = sequences_held(case.changed(max_sequences=wanted))
+        fix = spelled(case, "max_sequences", wanted) if wider and wider[0] >= users else _more_instances(case, low, users)
+        return Outcome("KV007", "warning", message, case.place("max_sequences"), f"min(held, {running * instances:,}) < {users:,}", fix)
     if high >= users:
         message = f"{users:,} users at {length} are held only if overheads stay low: at least {low:,}, at most {high:,}"
     else:
