@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,7 +60,32 @@ def gather(paths: Sequence[Path], devices: Sequence[str] = (), strict: bool = Fa
     if not cases:
         names = ", ".join(path.as_posix() for path in paths)
         raise BadInput(f"{names}: nothing there starts an engine that kvcli knows", "give a kvcli.yaml, or manifests of model servers")
-    return Gathered(tuple(cases), tuple(capacity for capacity, _ in capacities))
+    return Gathered(tuple(_distinct(cases)), tuple(capacity for capacity, _ in capacities))
+
+
+def _distinct(cases: list[Case]) -> list[Case]:
+    """No two of one name on one device, since a baseline could not tell them apart: where there are, with file, container, or a number."""
+    longer: tuple[Callable[[Case], str], ...] = (
+        lambda case: f"{case.deployment.place.file}#{case.target.name}",
+        lambda case: f"{case.target.name}/{case.deployment.container}",
+    )
+    for name in longer:
+        count = Counter(_key(case) for case in cases)
+        cases = [_named(case, name(case)) if count[_key(case)] > 1 else case for case in cases]
+    seen: Counter[tuple[str, str]] = Counter()
+    for at, case in enumerate(cases):
+        seen[_key(case)] += 1
+        if seen[_key(case)] > 1:
+            cases[at] = _named(case, f"{case.target.name} ({seen[_key(case)]})")
+    return cases
+
+
+def _key(case: Case) -> tuple[str, str]:
+    return case.target.name, case.device.text if case.device else ""
+
+
+def _named(case: Case, name: str) -> Case:
+    return case._replace(target=case.target._replace(name=name))
 
 
 def _capacity(path: Path) -> Capacity | None:

@@ -210,6 +210,18 @@ def test_all_outputs_of_one_run_meet_their_schemas(kvcli, examples):
     assert "22.868 GiB of 22.030 GiB" in row["memory"] and "was 18.368 GiB" in row["memory"]
 
 
+def test_manifests_of_one_name_are_told_apart(kvcli, examples):
+    shutil.copy(examples / "deploy" / "chat.yaml", examples / "deploy" / "copy.yaml")
+    both = (examples / "deploy" / "copy.yaml").read_text(encoding="utf-8").partition("---")[0]
+    (examples / "deploy" / "copy.yaml").write_text(f"{both}---\n{both}", encoding="utf-8")
+    given = ("check", "deploy", "--device", "h100-sxm5-80", "--baseline", "all.json")
+    assert kvcli(*given, "--update-baseline", cwd=examples).code == 0
+    done = kvcli(*given, "--format", "json", cwd=examples)
+    names = [each["name"] for each in json.loads(done.out)["targets"]]
+    copy = "deploy/copy.yaml#Deployment/chat/vllm"
+    assert {"deploy/chat.yaml#Deployment/chat", copy, f"{copy} (2)"} <= set(names) and len(names) == len(set(names))
+
+
 BLOCKED = """
 import sys
 class Blocked:
