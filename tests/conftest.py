@@ -28,6 +28,7 @@ def kvcli(tmp_path_factory):
     NVML is replaced by one that finds no GPU, so that answers do not depend on the machine; tests bring their own.
     """
     stub = tmp_path_factory.mktemp("nvml")
+    here = Path(__file__).resolve().parent.parent  # so that a test may run it from any folder
     (stub / "pynvml.py").write_text(NO_GPU)
 
     def call(*arguments: str, stdin: str | None = None, env: dict[str, str] | None = None, cwd: Path | None = None, timeout: float = 300):
@@ -36,7 +37,7 @@ def kvcli(tmp_path_factory):
             input=stdin,
             capture_output=True,
             text=True,
-            env={**os.environ, "COLUMNS": "80", "PYTHONPATH": str(stub), **(env or {})},
+            env={**os.environ, "COLUMNS": "80", "PYTHONPATH": f"{stub}{os.pathsep}{here}", **(env or {})},
             cwd=cwd,
             timeout=timeout,
             check=False,

@@ -10,7 +10,7 @@ from kvcli.check.models import Found, Models
 from kvcli.check.nodes import Place, Word
 from kvcli.check.requests import Asked, ask
 from kvcli.check.verdict import Level, Outcome
-from kvcli.errors import KvcliError
+from kvcli.errors import KvcliError, NotModelled
 from kvcli.hardware.accelerators import Accelerator
 from kvcli.plan.plan import Plan, build
 from kvcli.plan.request import PlanRequest
@@ -88,14 +88,26 @@ def make_case(
     found: Found,
     strict: bool = False,
 ) -> Case:
-    asked, plan, error = None, None, None
+    asked, plan = None, None
+    error: KvcliError | None = None
     if found.spec is not None:
         try:
             asked = ask(deployment, found.spec, part, models, found.weights)
             plan = build(asked.request)
+            error = _unread_weights(plan)
+            asked, plan = (None, None) if error else (asked, plan)
         except KvcliError as refused:
             error = refused
     return Case(target, deployment, models, device, pool, part, device_problem, found, asked, plan, error, strict)
+
+
+def _unread_weights(plan: Plan) -> KvcliError | None:
+    """A checkpoint whose quantisation is not understood is planned in the config's type, which is not the one the engine loads."""
+    notice = next((each for each in plan.notices if each.code == "quantized_weights"), None)
+    if notice is None:
+        return None
+    what = notice.message.partition(": weights are planned")[0]
+    return NotModelled(what, hint="say in the target what its weights are, as in weights: fp8", code="unknown_weights")
 
 
 def planned(request: PlanRequest) -> Plan | None:

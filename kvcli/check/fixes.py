@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvcli.check.case import Case, planned
-from kvcli.check.requests import WHOLE_PROMPTS, chunks_by_length
-from kvcli.check.words import spelled
+from kvcli.check.requests import WHOLE_PROMPTS, chunks_by_length, may_take_whole
+from kvcli.check.words import OPTIONS, spelled
 from kvcli.errors import BadInput, NotModelled
 from kvcli.hardware.accelerators import find
 from kvcli.plan.answers.requirements import Requirement
@@ -34,8 +34,15 @@ def to_fit(case: Case) -> str:
     return ", or ".join(found) or _surest(_fraction, case)
 
 
+def to_pass(case: Case, passes: Passes) -> str:
+    """The smallest changes of the same kinds with which a plan passes any other test of its memory."""
+    return ", or ".join(change for kind in (_context, _kv_dtype, _ranks) if (change := kind(case, passes)))
+
+
 def _surest(kind: Callable[[Case, Passes], str], case: Case) -> str:
-    sure = kind(case, surely_fits)
+    tokens = case.asked.request.workload.context_tokens if case.asked else 0
+    whole = kind is not _context and may_take_whole(case.deployment, tokens)
+    sure = kind(case.changed(max_batched_tokens=tokens) if whole else case, surely_fits)
     if sure:
         return sure
     perhaps = kind(case, may_fit)
@@ -52,7 +59,10 @@ def longest_context(case: Case, passes: Passes) -> int:
         starts = [WHOLE_PROMPTS + 1, 1]  # the longer ones go in chunks and may fit where shorter ones do not
 
     def fails(tokens: int) -> str:
-        plan = case.changed(context_tokens=tokens).plan
+        changed = case.changed(context_tokens=tokens)
+        if passes is surely_fits and may_take_whole(changed.deployment, tokens):
+            changed = changed.changed(max_batched_tokens=tokens)
+        plan = changed.plan
         return "" if plan is not None and passes(plan) else "memory"
 
     for start in starts:
@@ -74,11 +84,16 @@ def _kv_dtype(case: Case, passes: Passes) -> str:
     try:
         for types in kv_types(case.asked.request):
             plan = planned(case.asked.request._replace(kv=types)) if types else None
-            if plan is not None and passes(plan):
+            if plan is not None and passes(plan) and not lacks_fp4(case, plan):
                 return spelled(case, "kv_dtype", plan.cache.kv.label)
     except (BadInput, NotModelled):
         pass
     return ""
+
+
+def lacks_fp4(case: Case, plan: Plan) -> bool:
+    """No engine keeps a cache of four-bit floats on a part that cannot multiply them."""
+    return plan.cache.kv.key.name in ("nvfp4", "mxfp4") and case.part is not None and not case.part.peak("fp4")
 
 
 def _devices(case: Case, passes: Passes, requirements: tuple[Requirement, ...] = ()) -> str:
@@ -92,9 +107,23 @@ def _devices(case: Case, passes: Passes, requirements: tuple[Requirement, ...] =
             continue
     if split is None or split.devices <= case.asked.request.split.devices:
         return ""
+    if case.deployment.engine in ("llama.cpp", "ollama"):  # they deal layers to whatever devices they see
+        return f"{split.devices} x {case.part.id}"
     words = spelled(case, "tensor_parallel", split.tensor)
     words += f" {spelled(case, 'pipeline_parallel', split.pipeline)}" if split.pipeline > 1 else ""
     return f"{words} on {split.devices} x {case.part.id}"
+
+
+def _ranks(case: Case, passes: Passes) -> str:
+    """Twice the tensor ranks, or four times, and so on."""
+    if case.asked is None or case.part is None or "tensor_parallel" not in OPTIONS.get(case.deployment.engine, {}):
+        return ""
+    own = case.asked.request.split
+    for times in (2, 4, 8):
+        plan = case.changed(tensor_parallel=own.tensor * times).plan
+        if plan is not None and passes(plan):
+            return f"{spelled(case, 'tensor_parallel', own.tensor * times)} on {own.devices * times} x {case.part.id}"
+    return ""
 
 
 def _fraction(case: Case, passes: Passes) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,7 +60,32 @@ def gather(paths: Sequence[Path], devices: Sequence[str] = (), strict: bool = Fa
     if not cases:
         names = ", ".join(path.as_posix() for path in paths)
         raise BadInput(f"{names}: nothing there starts an engine that kvcli knows", "give a kvcli.yaml, or manifests of model servers")
-    return Gathered(tuple(cases), tuple(capacity for capacity, _ in capacities))
+    return Gathered(tuple(_distinct(cases)), tuple(capacity for capacity, _ in capacities))
+
+
+def _distinct(cases: list[Case]) -> list[Case]:
+    """No two of one name on one device, since a baseline could not tell them apart: where there are, with file, container, or a number."""
+    longer: tuple[Callable[[Case], str], ...] = (
+        lambda case: f"{case.deployment.place.file}#{case.target.name}",
+        lambda case: f"{case.target.name}/{case.deployment.container}",
+    )
+    for name in longer:
+        count = Counter(_key(case) for case in cases)
+        cases = [_named(case, name(case)) if count[_key(case)] > 1 else case for case in cases]
+    seen: Counter[tuple[str, str]] = Counter()
+    for at, case in enumerate(cases):
+        seen[_key(case)] += 1
+        if seen[_key(case)] > 1:
+            cases[at] = _named(case, f"{case.target.name} ({seen[_key(case)]})")
+    return cases
+
+
+def _key(case: Case) -> tuple[str, str]:
+    return case.target.name, case.device.text if case.device else ""
+
+
+def _named(case: Case, name: str) -> Case:
+    return case._replace(target=case.target._replace(name=name))
 
 
 def _capacity(path: Path) -> Capacity | None:
@@ -90,7 +117,11 @@ def _deployments(target: Target, base: Path, also: list[Path]) -> list[Deploymen
         try:
             launches = launches_at(target.source.text, base, also)
         except BadInput as error:
-            if error.message.startswith(target.source.text.partition("#")[0]) and ":" in error.message[:200]:
+            if (
+                error.code != "unreadable_file"
+                and error.message.startswith(target.source.text.partition("#")[0])
+                and ":" in error.message[:200]
+            ):
                 raise
             raise BadInput(f"{target.source.place.label}: {error.message}", error.hint, error.code) from None
     elif target.command is not None:
@@ -126,8 +157,17 @@ def _devices(target: Target, deployment: Deployment, capacity: Capacity) -> list
     found = []
     for word in target.on:
         pool = capacity.pools.get(word.text)
-        found.append(_part(pool.device if pool else word, word, pool, deployment))
+        device = _part(pool.device if pool else word, word, pool, deployment)
+        if device.part is None and pool is None and capacity.pools:
+            device = device._replace(problem=_no_pool(word.text, capacity.pools) or device.problem)
+        found.append(device)
     return found
+
+
+def _no_pool(name: str, pools: Mapping[str, Pool]) -> str:
+    """A pool's name with a slip in it; empty where none is alike."""
+    near = difflib.get_close_matches(name, pools, 1)
+    return f"no pool and no device is called {name[:60]!r} (did you mean {near[0]}?)" if near else ""
 
 
 def _part(device: Word, called: Word, pool: Pool | None, deployment: Deployment) -> Device:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
 from kvcli import dtypes
 from kvcli.check.deployment import Deployment, Setting
+from kvcli.check.engines.settings import counts
 from kvcli.check.models import Models
 from kvcli.check.nodes import Word
 from kvcli.errors import BadInput
 from kvcli.hardware.accelerators import Accelerator
+from kvcli.model.cache_records import Attention, CacheRecord
+from kvcli.model.latent_records import Latent
 from kvcli.model.spec import ModelSpec
 from kvcli.plan.budget.options import BudgetOptions, Lora
 from kvcli.plan.request import PlanRequest
@@ -26,6 +30,11 @@ from kvcli.plan.workload import Workload
 VLLM_NEWER = (0, 21)
 #: The first version of vLLM that takes prompts in chunks in any case; before, from so many tokens on; and its chunk.
 VLLM_CHUNKS, WHOLE_PROMPTS, SMALLEST_CHUNK = (0, 8), 32768, 2048
+#: Within this version it began to take long prompts in chunks (vllm-project/vllm#6666); older ones never did unasked.
+VLLM_FIRST_CHUNKS = (0, 5)
+#: The first version of vLLM that keeps MLA's latent rows. Before, it kept each head's keys and values, both padded to this dimension:
+#: 5,373 blocks of 16 tokens of DeepSeek-V2-Lite took 35.42 GiB (vllm-project/vllm#10927).
+VLLM_LATENT, PADDED_HEAD = (0, 7), 256
 #: rope types whose factor lengthens what vLLM and SGLang take for the model's context; by how much others do stands in the config
 LENGTHENING = ("linear", "dynamic")
 
@@ -62,7 +71,7 @@ def ask(deployment: Deployment, spec: ModelSpec, part: Accelerator | None, model
     named = str(typed.value) if typed else weights
     kv = deployment.settings.get("kv_dtype")
     request = PlanRequest(
-        spec,
+        as_kept(deployment, spec, assumed),
         Workload(tokens, 1),
         rule,
         kv=None if kv is None or str(kv.value) == "auto" else dtypes.parse_kv(str(kv.value)),
@@ -104,26 +113,55 @@ def engine_of(deployment: Deployment, context_tokens: int, assumed: list[str]) -
     )
 
 
+def as_kept(deployment: Deployment, spec: ModelSpec, assumed: list[str]) -> ModelSpec:
+    """The model with the cache that this version of the engine keeps, where that is not the one its architecture asks for."""
+    if deployment.engine != "vllm" or not () < version_of(deployment) < VLLM_LATENT:
+        return spec
+    groups = tuple(replace(group, records=tuple(_expanded(record) for record in group.records)) for group in spec.groups)
+    if groups == spec.groups:
+        return spec
+    assumed.append(f"vllm before 0.7 keeps the keys and values of every head of {spec.name}, not its latent rows")
+    return replace(spec, groups=groups)
+
+
+def _expanded(record: CacheRecord) -> CacheRecord:
+    if not isinstance(record, Latent) or record.index_dim or not record.owns_cache:
+        return record
+    return Attention(record.num_attention_heads, record.num_attention_heads, PADDED_HEAD, PADDED_HEAD, record.window_tokens)
+
+
 def version_of(deployment: Deployment) -> tuple[int, ...]:
     """The first two numbers of the engine's version, the assumed one where none is said; empty where they are no numbers."""
     said = deployment.version.text if deployment.version else deployment.assumed_version
-    return tuple(int(piece) for piece in said.lower().removeprefix("v").split(".")[:2] if piece.isdecimal())
+    return tuple(int(piece) for piece in said.lower().removeprefix("v").split(".")[:2] if counts(piece))
 
 
 def chunks_by_length(deployment: Deployment) -> bool:
     """Whether the prefill chunk depends on the longest context, so that a longer one may fit where a shorter does not."""
-    return deployment.engine == "vllm" and () < version_of(deployment) < VLLM_CHUNKS and deployment.settings.get("chunked_prefill") is None
+    if deployment.engine != "vllm" or deployment.settings.get("chunked_prefill") is not None:
+        return False
+    return VLLM_FIRST_CHUNKS <= version_of(deployment) < VLLM_CHUNKS
+
+
+def may_take_whole(deployment: Deployment, context_tokens: int) -> bool:
+    """Whether some releases of the version take a prompt of that length whole and others in chunks."""
+    given = number(deployment, "max_batched_tokens")
+    first = version_of(deployment) == VLLM_FIRST_CHUNKS
+    return given is None and first and chunks_by_length(deployment) and context_tokens > WHOLE_PROMPTS
 
 
 def prefill_chunk(deployment: Deployment, context_tokens: int) -> int | None:
     """Tokens of one pass; None for the engine's own choice. Without chunks a whole prompt must go through at once.
 
-    vLLM before 0.8 goes without up to 32,768 tokens and from there on takes chunks (`EngineArgs.create_engine_config`).
+    vLLM from 0.5 to 0.7 goes without up to 32,768 tokens and from there on takes chunks (`EngineArgs.create_engine_config`).
     """
     given, chunked = number(deployment, "max_batched_tokens"), deployment.settings.get("chunked_prefill")
     if given is not None or deployment.engine != "vllm":
         return given
-    whole = chunked.value is False if chunked else chunks_by_length(deployment) and context_tokens <= WHOLE_PROMPTS
+    if chunked is None and () < version_of(deployment) < VLLM_FIRST_CHUNKS:
+        whole = True
+    else:
+        whole = chunked.value is False if chunked else chunks_by_length(deployment) and context_tokens <= WHOLE_PROMPTS
     return max(context_tokens, SMALLEST_CHUNK) if whole else SMALLEST_CHUNK if chunks_by_length(deployment) else None
 
 
@@ -186,7 +224,7 @@ def _offload(deployment: Deployment) -> Offload | None:
 def _drafted(deployment: Deployment) -> int:
     found = deployment.settings.get("speculation")
     count = str(found.value).partition(":")[0] if found else ""
-    return int(count) if count.isdecimal() else 0
+    return int(count) if counts(count) else 0
 
 
 def _speculation(deployment: Deployment, spec: ModelSpec, models: Models) -> Speculation | None:

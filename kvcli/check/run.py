@@ -93,6 +93,9 @@ def measures(case: Case) -> Measures:
     first, step = time.ttft_plan(case), time.step_plan(case)
     cost = time.least_cost(case)
     budget = plan.memory if plan else None
+    one = case.plan.memory if case.plan else None
+    if budget is None or (one is not None and case.deployment.engine in memory.REFUSE_TO_START and one.total_bytes > budget.total_bytes):
+        budget = one  # what must be there for the engine to start, though no user asks for so much
     return Measures(
         memory_bytes=budget.total_bytes if budget else None,
         usable_bytes=budget.usable_bytes if budget else None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from kvcli.check.case import Case
 
 #: engine -> setting -> option
@@ -71,3 +73,12 @@ def _llama(case: Case, key: str, value: int | float | str) -> str:
         key_type, _, value_type = str(value).partition(":")
         return f"-ctk {key_type} -ctv {value_type or key_type} -fa on"
     return f"{KEYS.get(key, key)}: {value}"
+
+
+def in_words(case: Case, text: str) -> str:
+    """A sentence that names options of `kvcli plan`, with those of the engine, or the keys of the capacity file, instead."""
+    options = OPTIONS.get(case.deployment.engine, {})
+    for option, key in (("--tp", "tensor_parallel"), ("--pp", "pipeline_parallel")):
+        named = f"{KEYS[key]}:" if case.own or key not in options else options[key]
+        text = re.sub(rf"{option}(?=[ ,:]|$)", named, text)
+    return text

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvcli.check.engines.llama_cpp_options import NAMED_MODELS, options, variables
-from kvcli.check.engines.settings import Draft, Rule, boolean, one_of, positive, whole
+from kvcli.check.engines.settings import Draft, Rule, boolean, counts, one_of, positive, whole
 from kvcli.check.engines.table import LLAMA, Given, parse
 from kvcli.check.engines.versions import numbers
 from kvcli.check.launch import Launch
@@ -125,7 +125,7 @@ def _cache(draft: Draft, given: dict[str, Given], build: int, version: str) -> N
     for name in ("-ub", "-b"):
         if name in given:
             tokens = draft.literal(given[name])
-            if tokens is None or not tokens.isdecimal() or not int(tokens):
+            if tokens is None or not counts(tokens) or not int(tokens):
                 draft.problem("bad_argument", f"llama-server refuses {given[name].said}", given[name].place)
             elif name == "-ub" or int(tokens) < int(draft.value("ubatch") or 512):
                 draft.set("ubatch", int(tokens), given[name].said, given[name].place)
@@ -192,7 +192,7 @@ def _layers(draft: Draft, given: dict[str, Given], build: int, version: str) -> 
     layers = given.get("-ngl")
     text = draft.literal(layers) if layers else None
     if layers is not None and text is not None:
-        number = int(text) if text.lstrip("-").isdecimal() else None
+        number = int(text) if counts(text.removeprefix("-")) else None
         if text.lower() == "auto" or (number == -1 and build >= ALL_LAYERS):
             draft.set("gpu_layers", "auto" if build >= FIT and _fits(draft, given) else ALL, layers.said, layers.place)
         elif number is not None and number < 0 and build < ALL_LAYERS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from kvcli.check.deployment import Deployment
@@ -11,6 +12,8 @@ from kvcli.check.engines.versions import ASSUMED, short, version_of
 from kvcli.check.launch import Launch, Problem
 from kvcli.check.nodes import Word
 
+#: Where KServe puts what a service's storageUri names.
+STORED = re.compile(r"/mnt/models")
 Reader = Callable[[Launch, Sequence[Word], Draft, str], Word | None]
 READERS: dict[str, Reader] = {
     "vllm": vllm.read,
@@ -42,6 +45,8 @@ def deployment_of(launch: Launch, stated: Word | None = None) -> Deployment | No
         model = trtllm.read(launch, found.words, draft, at, build=True)
     else:
         model = READERS[found.engine](launch, found.words, draft, at)
+    if model is not None and launch.model is not None and STORED.fullmatch(model.text.rstrip("/")):
+        model = launch.model
     unread.report(draft, found.engine, launch)
     if model is None:
         draft.problem("no_model", f"nothing says which model {found.engine} serves", found.place)

@@ -94,6 +94,11 @@ class Draft:
         return found
 
 
+def counts(text: str) -> bool:
+    """Whether it is a whole number of a length that any engine takes; Python refuses to convert very long ones."""
+    return text.isascii() and text.isdecimal() and len(text) <= 15
+
+
 def whole(least: int = 1, most: int = 10**15) -> Callable[[str], int]:
     """Digits, as Python and most engines read them."""
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvcli.check.engines import config_file
-from kvcli.check.engines.settings import TYPES, Draft, Rule, any_of, fraction, human, one_of, whole
+from kvcli.check.engines.settings import TYPES, Draft, Rule, any_of, counts, fraction, human, one_of, whole
 from kvcli.check.engines.sglang_options import options
 from kvcli.check.engines.table import ARGPARSE, Given, Parsed, parse
+from kvcli.check.engines.versions import numbers
 from kvcli.check.engines.vllm_json import rope
 from kvcli.check.launch import Launch
 from kvcli.check.nodes import Word
@@ -41,6 +42,8 @@ RULES = {
     "--page-size": Rule("block_tokens", whole()),
     "--cpu-offload-gb": Rule("weights_offload_bytes", _gigabytes),
 }
+#: The first version in which DP attention always has its --dp-size; up to 0.4.3 every tensor rank was a group of its own.
+NAMED_GROUPS = (0, 5)
 #: switches -> (key, value)
 SWITCHES = {
     "--enable-dp-attention": ("dp_attention", True),
@@ -90,6 +93,9 @@ def read(launch: Launch, words: Sequence[Word], draft: Draft, version: str) -> W
     _tiers(draft, given)
     _adapters(draft, given)
     named_version = f"sglang {version}"
+    if "--enable-dp-attention" in given and "--dp-size" not in given and numbers(version) < NAMED_GROUPS:
+        switch = given["--enable-dp-attention"]
+        draft.set("data_parallel", int(draft.value("tensor_parallel") or 1), f"{switch.said} of {named_version}", switch.place)
     for key in ("tensor_parallel", "pipeline_parallel", "data_parallel"):
         draft.default(key, 1, named_version)
     draft.default("kv_dtype", "auto", named_version)
@@ -167,7 +173,7 @@ def _speculation(draft: Draft, given: dict[str, Given]) -> None:
     numbers: dict[str, int] = {}
     for option in ("--speculative-num-steps", "--speculative-eagle-topk", "--speculative-num-draft-tokens"):
         if option in given and (text := draft.literal(given[option])) is not None:
-            if not text.isdecimal() or int(text) < 1:
+            if not counts(text) or int(text) < 1:
                 draft.problem("bad_argument", f"sglang refuses {given[option].said}", given[option].place)
                 return
             numbers[option] = int(text)
@@ -202,7 +208,7 @@ def _tiers(draft: Draft, given: dict[str, Given]) -> None:
         return
     size = given.get("--hicache-size")
     text = draft.literal(size) if size else None
-    if size and text and text.isdecimal() and int(text):
+    if size and text and counts(text) and int(text):
         draft.set("kv_offload_bytes", int(text) * 10**9, size.said, size.place)
     else:
         words = f"{switch.said} keeps a multiple of the pool in the host's memory, 2 unless --hicache-ratio says otherwise"

@@ -45,6 +45,10 @@ CLAP = Dialect(repeats=False)
 LLAMA = Dialect(equals=False, dashes=True)
 
 
+#: How alike an unknown option and a known one are where it is a slip and not a newer option: a letter or two of them.
+ALIKE = 0.93
+
+
 class Given(NamedTuple):
     """An option as it was given. `word`: where its name stands; `values`: none for a switch; `off`: by a name that negates."""
 
@@ -199,7 +203,13 @@ class _Parser:
         """An option the list does not have keeps the words behind it, so that they are not taken for a model."""
         self._values("maybe", word.text.partition("=")[2] if "=" in word.text else None, word)
         if word.literal:
-            self._problem("unknown_option", f"kvcli does not know the option {word.text[:60]}", word, matters=False)
+            from difflib import get_close_matches  # only what is not known pays for it
+
+            name = word.text.partition("=")[0][:60]
+            dashed = name.replace("_", "-")
+            alike = [dashed] if dashed in self.options else get_close_matches(name, self.options, 1, ALIKE)
+            guess = f": is it {alike[0]}?" if alike else ""
+            self._problem("unknown_option", f"kvcli does not know the option {name}{guess}", word, matters=bool(alike))
         else:
             text = f"{word.text[:60]} is only known where it runs, and may set anything"
             self._problem("not_literal", text, word)

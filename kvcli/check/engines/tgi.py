@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from kvcli.check.engines.settings import TYPES, Draft, Rule, boolean, fraction, one_of, positive, whole
+from kvcli.check.engines.settings import TYPES, Draft, Rule, boolean, counts, fraction, one_of, positive, whole
 from kvcli.check.engines.table import CLAP, Given, Option, options_of, parse
 from kvcli.check.engines.versions import numbers
 from kvcli.check.launch import Launch
@@ -86,7 +86,7 @@ def _others(draft: Draft, given: dict[str, Given], launch: Launch) -> None:
     if quantize and (text := draft.literal(quantize)) in QUANTIZED_AT_LOAD:
         draft.set("weights", QUANTIZED_AT_LOAD[text], quantize.said, quantize.place)
     if speculate and (text := draft.literal(speculate)) is not None:
-        if text.isdecimal():
+        if counts(text):
             if int(text):
                 draft.set("speculation", f"{int(text)}:ngram", speculate.said, speculate.place)
         else:
@@ -117,7 +117,7 @@ def _lengths(draft: Draft, given: dict[str, Given]) -> None:
     text = draft.literal(prompt) if prompt else None
     if prompt is None or text is None:
         return
-    if not text.isdecimal() or (isinstance(total, int) and int(text) >= total):
+    if not counts(text) or (isinstance(total, int) and int(text) >= total):
         draft.problem("bad_argument", f"tgi refuses {prompt.said}: it must be a number below --max-total-tokens", prompt.place)
 
 

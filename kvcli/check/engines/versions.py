@@ -20,7 +20,7 @@ _TAGGED = {
 }
 #: owners whose tags are versions of something else, though their images are named after the engine
 _OTHERS = ("lmcache", "nvidia", "opea", "llm-d", "kserve")
-_NUMBERS = re.compile(r"(?:^|[^0-9.])v?(\d+\.\d+(?:\.\d+)?(?:\.post\d+|rc\d+)?)")
+_NUMBERS = re.compile(r"(?:^|[^0-9.])v?(\d{1,9}\.\d{1,9}(?:\.\d+)?(?:\.post\d+|rc\d+)?)")
 _BUILD = re.compile(r"(?:^|-)b(\d{3,6})(?:-|$)")
 _NAMED = re.compile(r"vllm[_-]v?(\d+\.\d+(?:\.\d+)?)")
 #: first numbers from which a "version" is a date (25.09) or a CUDA release
@@ -62,7 +62,7 @@ def _official(parts: tuple[str, ...]) -> bool:
 
 def numbers(version: str) -> tuple[int, ...]:
     """`0.11.0` -> (0, 11, 0), `b6123` -> (6123,), anything else ()."""
-    return tuple(int(each) for each in re.findall(r"\d+", version.split("rc")[0].split(".post")[0]))
+    return tuple(int(each) for each in re.findall(r"\d{1,9}", version.split("rc")[0].split(".post")[0]))
 
 
 def short(version: str) -> str:

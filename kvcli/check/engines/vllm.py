@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from kvcli.check.deployment import Setting
 from kvcli.check.engines import config_file, vllm_json
-from kvcli.check.engines.settings import TYPES, Draft, Rule, any_of, boolean, fraction, gib, human, one_of, whole
+from kvcli.check.engines.settings import TYPES, Draft, Rule, any_of, boolean, counts, fraction, gib, human, one_of, whole
 from kvcli.check.engines.table import FLEXIBLE, Given, Parsed, parse
 from kvcli.check.engines.versions import numbers
 from kvcli.check.engines.vllm_options import options
@@ -173,7 +173,7 @@ def _old_speculation(draft: Draft, given: Given, tokens: Given | None) -> None:
     text, number = draft.literal(given), draft.literal(tokens) if tokens else None
     if text is None:
         return
-    count = int(number) if number and number.isdecimal() else number
+    count = int(number) if number and counts(number) else number
     said = f"{given.said} {tokens.said if tokens else ''}".strip()
     vllm_json.speculation(draft, {"model": text, "num_speculative_tokens": count}, said, given.place)
 
@@ -183,7 +183,7 @@ def _compilation(draft: Draft, given: Given) -> None:
     text = draft.literal(given)
     if text is None:
         return
-    if text.strip().isdecimal():
+    if counts(text.strip()):
         off = int(text) == 0
     else:
         config = draft.json(given) or {}

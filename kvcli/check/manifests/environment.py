@@ -67,7 +67,8 @@ def _value_from(entry: Mapping, variable: Word, document: Document, files: FileS
         optional = _true(entry.at("valueFrom", source, "optional")) or kind == "Secret"
         found = files.find([kind], name.text, document)
         if found is None:
-            problems.append(_missing(kind, name, matters=not optional))
+            if kind != "Secret":  # they are not kept beside manifests; where an engine reads the variable, its reader says so
+                problems.append(_missing(kind, name, matters=not optional))
             return unknown
         word = _data(found).get(key.text)
         if word is None:

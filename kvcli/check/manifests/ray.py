@@ -102,7 +102,7 @@ def _gpus(pod: Mapping | None, config: Mapping | None, document: Document, files
     card = config.text("accelerator_type") if config is not None else None
     if found is None:
         return GpuRequest(None, card.place, cards=(card,)) if card is not None else None
-    return found._replace(amount=None, cards=(card,) if card is not None else found.cards)
+    return found._replace(amount=None, cards=(*((card,) if card is not None else ()), *found.cards))
 
 
 def _image(pod: Mapping | None) -> Word | None:

@@ -25,8 +25,10 @@ def model(case: Case) -> list[Outcome]:
     if case.found.label:
         found.append(Outcome("KV009", "note", case.found.label, place))
     error = case.error
+    # what the command line of a plan offers there is no change to a deployment
+    hint = error.hint if error is not None and "--engine" not in error.hint else ""
     if error is not None and error.code not in (*SPLIT_CODES, "unsupported_kv_dtype", "unknown_dtype"):
-        found.append(Outcome("KV009", case.unknown_level, f"it cannot be planned: {error.message}", place, fix=error.hint))
+        found.append(Outcome("KV009", case.unknown_level, f"it cannot be planned: {error.message}", place, fix=hint))
     return found or [passed("KV009", case)]
 
 

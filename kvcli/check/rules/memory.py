@@ -6,7 +6,7 @@ import math
 
 from kvcli.check import fixes
 from kvcli.check.case import Case, passed, planned, skipped
-from kvcli.check.requests import number
+from kvcli.check.requests import may_take_whole, number
 from kvcli.check.verdict import Outcome
 from kvcli.check.words import spelled
 from kvcli.plan.answers.solve import at_batch, at_context
@@ -46,6 +46,11 @@ def does_not_fit(case: Case) -> Outcome:
     place = case.place("context_tokens")
     what = f"the weights and one request of {tokens:,} tokens"
     spared = number(case.deployment, "weights_offload_bytes") or 0
+    if memory.verdict == "fits" and may_take_whole(case.deployment, tokens) and asked.context_tokens:
+        whole = case.changed(max_batched_tokens=tokens).plan
+        if whole is None or not fixes.surely_fits(whole):
+            message = f"{what} fit {_device(case)} only if the prompt is taken in chunks, which not every vllm of this version does unasked"
+            return Outcome("KV001", "warning", message, place, equation(memory), "--enable-chunked-prefill")
     if memory.verdict == "fits":
         return passed("KV001", case, f"{what} fit {_device(case)}", equation(memory))
     shortest = planned(at_context(asked.request, 1))
@@ -132,6 +137,8 @@ def headroom(case: Case) -> list[Outcome]:
         return [skipped("KV002", case, why)]
     found: list[Outcome] = []
     one = case.plan.memory
+    if not one.fits:
+        return [skipped("KV002", case, "one request does not fit at all, as KV001 says")]
     for name in ("memory", "headroom", "headroom_bytes"):
         limit = case.limit(name)
         if limit is None:
@@ -140,24 +147,36 @@ def headroom(case: Case) -> list[Outcome]:
         most = one.usable_bytes - int(limit.value) if name == "headroom_bytes" else int(one.usable_bytes * share)
         all_users = loaded(case)
         least = _used(one, high=False)
-        plans = [(least, "error", "one request"), *_loads(all_users)]
+        plans = [(least, "error", "one request takes"), *_loads(all_users)]
         for used, level, whose in plans:
+            if used > one.usable_bytes and level == "warning":
+                break  # they are not held at once, which KV007 says: the engine lets the others wait
             if used > most:
-                message = f"{whose} takes {format_bytes(used)} of {format_bytes(one.usable_bytes)}, more than {limit.said} allows"
+                message = f"{whose} {format_bytes(used)} of {format_bytes(one.usable_bytes)}, more than {limit.said} allows"
                 formula = f"used {used:,} B > allowed {most:,} B of {one.usable_bytes:,} B usable"
-                found.append(Outcome("KV002", "error" if level == "error" else "warning", message, limit.place, formula))
+                if level == "error":
+                    fix = fixes.to_pass(case, _under(most))
+                    found.append(Outcome("KV002", "error", message, limit.place, formula, fix))
+                else:
+                    found.append(Outcome("KV002", "warning", message, limit.place, formula))
                 break
     return found or [passed("KV002", case)]
+
+
+def _under(most: int) -> fixes.Passes:
+    return lambda plan: plan.memory is not None and _used(plan.memory, high=False) <= most
 
 
 def _loads(plan: Plan | None) -> list[tuple[int, str, str]]:
     if plan is None or plan.memory is None:
         return []
     work = plan.workload
-    sequences = f"{work.batch_size} sequence{'s' if work.batch_size > 1 else ''} of {work.context_tokens:,} tokens"
+    many = work.batch_size > 1
+    sequences = f"{work.batch_size} sequence{'s' if many else ''} of {work.context_tokens:,} tokens"
+    take = "together take" if many else "takes"
     return [
-        (_used(plan.memory, high=False), "warning", f"{sequences} together"),
-        (_used(plan.memory, high=True), "warning", f"{sequences} together, with overheads as high as they may be,"),
+        (_used(plan.memory, high=False), "warning", f"{sequences} {take}"),
+        (_used(plan.memory, high=True), "warning", f"{sequences} {take}, with overheads as high as they may be,"),
     ]
 
 
@@ -197,12 +216,16 @@ def too_few_sequences(case: Case) -> Outcome:
     place = case.load.place or case.target.place
     if low >= users:
         return passed("KV007", case, f"at least {low:,} sequences of {length} are held")
-    running = number(case.deployment, "max_sequences")
-    fix = ""
-    if running and running * max(1, case.deployment.replicas) < users:
-        message = f"{users:,} users are asked for, and the engine runs at most {running:,} sequences together"
-        fix = spelled(case, "max_sequences", -(-users // max(1, case.deployment.replicas)))
-        return Outcome("KV007", "warning", message, case.place("max_sequences"), f"min(held, {running:,}) < {users:,}", fix)
+    if not high and case.plan is not None and case.plan.memory is not None and not case.plan.memory.fits:
+        return skipped("KV007", case, "not even one request fits, as KV001 says")
+    running, instances = number(case.deployment, "max_sequences"), max(1, case.deployment.replicas)
+    if running and running * instances < users:
+        each = "the engine runs" if instances == 1 else f"each of {instances} replicas runs"
+        message = f"{users:,} users are asked for, and {each} at most {running:,} sequences together"
+        wanted = -(-users // max(1, case.deployment.replicas))
+        wider = sequences_held(case.changed(max_sequences=wanted))
+        fix = spelled(case, "max_sequences", wanted) if wider and wider[0] >= users else _more_instances(case, low, users)
+        return Outcome("KV007", "warning", message, case.place("max_sequences"), f"min(held, {running * instances:,}) < {users:,}", fix)
     if high >= users:
         message = f"{users:,} users at {length} are held only if overheads stay low: at least {low:,}, at most {high:,}"
     else:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from kvcli.check.case import Case, passed, skipped
 from kvcli.check.requests import default_context, number, split_of
 from kvcli.check.verdict import Outcome
-from kvcli.check.words import spelled
+from kvcli.check.words import in_words, spelled
 from kvcli.errors import BadInput
+from kvcli.model.latent_records import Latent
 from kvcli.units import format_bytes
 
 #: Engines that do not start with more than the model's positions; others only warn.
@@ -42,7 +43,7 @@ def split(case: Case) -> Outcome:
     """KV004. Fails where the engine refuses the split, warns of KV heads that are held more than once."""
     place = case.place("tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel")
     if case.error is not None and case.error.code in SPLIT_CODES:
-        return Outcome("KV004", "error", case.error.message, place, fix=case.error.hint)
+        return Outcome("KV004", "error", in_words(case, case.error.message), place, fix=in_words(case, case.error.hint))
     plan = case.plan
     if plan is None:
         return skipped("KV004", case, case.error.message if case.error else "the model is not known")
@@ -51,7 +52,9 @@ def split(case: Case) -> Outcome:
         return passed("KV004", case)
     ranks = plan.shared.split.attention_ranks if plan.shared else 1
     once = plan.cache.stored_bytes - copies
-    message = f"{ranks} ranks hold KV heads more than once: {format_bytes(copies)} of the cache are copies"
+    latent = any(isinstance(record, Latent) for group in plan.spec.groups for record in group.records)
+    held = "each hold all latent rows" if latent else "hold KV heads more than once"
+    message = f"{ranks} ranks {held}: {format_bytes(copies)} of the cache are copies"
     formula = f"stored {plan.cache.stored_bytes:,} B = once {once:,} B + copies {copies:,} B"
     return Outcome("KV004", "warning", message, place, formula)
 
@@ -113,12 +116,12 @@ def gpu_request(case: Case) -> Outcome:
     wanted, asked = -(-used // nodes), gpus.amount * (gpus.hosts if nodes == 1 else 1)
     ray = case.setting("ray")
     if wanted > asked and not (ray is not None and ray.value is True):
-        message = f"the engine uses {wanted} devices ({product}), and {asked} are requested"
+        message = f"the engine uses {wanted} devices ({product}), and {asked} {'is' if asked == 1 else 'are'} requested"
         fix = f"{gpus.resource or 'devices'}: {wanted}" if nodes == 1 and gpus.hosts == 1 else ""
         fix = fix or spelled(case, "tensor_parallel", asked)
         return Outcome("KV014", "error", message, gpus.place, f"{product} = {wanted} > {asked}", fix)
     if wanted < asked:
-        message = f"{asked} devices are requested and {wanted} are used ({product}): the others stay idle"
+        message = f"{asked} devices are requested and {wanted} {'is' if wanted == 1 else 'are'} used ({product}): the others stay idle"
         fix = spelled(case, "tensor_parallel", asked) if wanted == 1 else f"{gpus.resource or 'devices'}: {wanted}"
         return Outcome("KV014", "warning", message, place if wanted == 1 else gpus.place, f"{product} = {wanted} < {asked}", fix)
     return passed("KV014", case)
