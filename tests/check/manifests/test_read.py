@@ -190,6 +190,7 @@ spec: {model: {uri: hf://a}, parallelism: {tensor: 2}, prefill: {}, baseRefs: [{
 def test_mutated_files_are_read_or_refused(files, seed):
     """Characters, values and lines are dropped, doubled, swapped and replaced: never a traceback, never over a second."""
     rng = random.Random(seed)
+    words = "null {} [] 'x' &a *a $( ${ true 1.5 <<:"
     pieces = [*"{}[]:,-|>&*!'\"$()`\\#\n \t%@a1", *words.split(), "- ", ": ", "\n  "]
     name = "f.sh" if SEEDS[seed].startswith("#!") else "f.yaml"
     for _ in range(250):
