@@ -14,7 +14,7 @@ HELP: dict[str, str] = {
     "KV006": "No software reaches the limit on this part: take narrower weights, add devices, speculate, or raise the limit. "
     "A floor under the limit proves nothing.",
     "KV007": "Lower the context or the number of sequences, take a narrower type for the cache, or add devices.",
-    "KV008": "Name a part that `kvcli devices` lists, or give its numbers in kvcli.yaml.",
+    "KV008": "Name a part that `kvcli devices` lists.",
     "KV009": "Give a preset, a config.json, or a model file that kvcli can read.",
     "KV010": "Choose a type for the cache that both the engine and the part support.",
     "KV011": "Lower the engine's memory fraction so that graphs and other processes have room, or raise it so that the cache has.",
@@ -22,6 +22,7 @@ HELP: dict[str, str] = {
     "KV013": "Take a part with such units, or count with the 16-bit rate: the memory is saved, the arithmetic is not.",
     "KV014": "Request as many GPUs as tensor-parallel times pipeline-parallel size.",
     "KV015": "Take a cheaper part, hold more sequences together, or raise the limit.",
+    "KV016": "Write the argument literally, in a form that the message names, or set its value in kvcli.yaml.",
 }
 
 #: what each rule says at its worst
