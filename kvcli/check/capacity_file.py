@@ -44,9 +44,16 @@ _TARGET = ("name", "from", "command", "model", "waive", *_DEFAULTS)
 _TOP = ("version", "defaults", "fleet", "targets", "models", "files", "baseline")
 
 
-def is_capacity_file(document: Node) -> bool:
-    """Whether a YAML document is one of ours, and not a manifest."""
-    return isinstance(document, Mapping) and document.get("targets") is not None and document.get("kind") is None
+#: the names under which a folder's capacity file is found
+NAMES = ("kvcli.yaml", "kvcli.yml")
+
+
+def is_capacity_file(document: Node, path: str = "") -> bool:
+    """Whether a YAML document is one of ours, and not a manifest: by its keys, a misspelt one too, or by the file's name."""
+    if not isinstance(document, Mapping) or any(document.get(key) is not None for key in ("kind", "apiVersion", "services")):
+        return False
+    keys = [key.text for key, _ in document.pairs]
+    return path.rpartition("/")[2] in NAMES or "targets" in keys or ("version" in keys and values.near("targets", keys) != "")
 
 
 def read_capacity(document: Node, path: str) -> Capacity:
