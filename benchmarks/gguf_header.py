@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from gguf import GGUFReader, GGUFWriter
 
-from kvcli.model.gguf import read_header
+from kvcli.model.gguf.header import read_header
 
 TOKENS, MERGES, LAYERS = 262_144, 514_906, 48
 #: What the header of the largest known vocabulary may take.

@@ -48,6 +48,15 @@ class Case(NamedTuple):
     def unknown_level(self) -> Level:
         return "error" if self.strict else "warning"
 
+    @property
+    def unknown(self) -> str:
+        """Why nothing can be planned, empty where something can."""
+        if self.found.spec is None:
+            return "the model is not known"
+        if self.part is None:
+            return "the device is not known"
+        return self.error.message if self.error is not None else ""
+
     def limit(self, name: str) -> Limit | None:
         return self.target.limits.get(name)
 

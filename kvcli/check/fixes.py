@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvcli.check.case import Case, planned
+from kvcli.check.requests import WHOLE_PROMPTS, chunks_by_length
 from kvcli.check.words import spelled
 from kvcli.errors import BadInput, NotModelled
 from kvcli.hardware.accelerators import find
@@ -27,14 +28,18 @@ def may_fit(plan: Plan) -> bool:
 
 
 def to_fit(case: Case) -> str:
-    """A shorter context, a narrower cache, more devices, a larger share of memory: those that fit whatever the overheads are, else those
-    that fit if overheads stay low."""
-    for passes, note in ((surely_fits, ""), (may_fit, " (if overheads stay low)")):
-        found = [change for change in (_context(case, passes), _kv_dtype(case, passes), _devices(case, passes)) if change]
-        found += [change for change in (_fraction(case, passes),) if change and not found]
-        if found:
-            return ", or ".join(found) + note
-    return ""
+    """A shorter context, a narrower cache, more devices, or else a larger share of memory: of each the smallest change that fits whatever
+    the overheads are, or where none does, one that fits if they stay low."""
+    found = [change for kind in (_context, _kv_dtype, _devices) if (change := _surest(kind, case))]
+    return ", or ".join(found) or _surest(_fraction, case)
+
+
+def _surest(kind: Callable[[Case, Passes], str], case: Case) -> str:
+    sure = kind(case, surely_fits)
+    if sure:
+        return sure
+    perhaps = kind(case, may_fit)
+    return f"{perhaps} (if overheads stay low)" if perhaps else ""
 
 
 def longest_context(case: Case, passes: Passes) -> int:
@@ -42,12 +47,19 @@ def longest_context(case: Case, passes: Passes) -> int:
     if case.asked is None:
         return 0
     high = case.asked.request.workload.context_tokens
+    starts = [1]
+    if chunks_by_length(case.deployment) and high > WHOLE_PROMPTS:
+        starts = [WHOLE_PROMPTS + 1, 1]  # the longer ones go in chunks and may fit where shorter ones do not
 
     def fails(tokens: int) -> str:
         plan = case.changed(context_tokens=tokens).plan
         return "" if plan is not None and passes(plan) else "memory"
 
-    return largest(fails, 1, high)[0]
+    for start in starts:
+        found = largest(fails, start, high if start > 1 or len(starts) == 1 else WHOLE_PROMPTS)[0]
+        if found >= start:
+            return found
+    return 0
 
 
 def _context(case: Case, passes: Passes) -> str:

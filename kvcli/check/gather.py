@@ -16,7 +16,7 @@ from kvcli.check.deployment import Deployment
 from kvcli.check.engines.read import deployment_of
 from kvcli.check.launch import Launch
 from kvcli.check.manifests.read import launch_of_command, launches_at, read_launches
-from kvcli.check.models import Models
+from kvcli.check.models import Found, Models
 from kvcli.check.nodes import Word
 from kvcli.check.yaml_reader import load_documents, read_text
 from kvcli.errors import BadInput
@@ -126,10 +126,10 @@ def _of_target(target: Target, capacity: Capacity, models: Models, base: Path, a
     found = []
     for deployment in deployments:
         settings = {**deployment.settings, **target.settings}
-        version = target.engine_version or deployment.version
-        own = deployment._replace(settings=settings, version=version, engine=target.engine.text if target.engine else deployment.engine)
+        own = deployment._replace(settings=settings, engine=target.engine.text if target.engine else deployment.engine)
         named = target if len(deployments) == 1 else target._replace(name=f"{target.name}/{deployment.container or deployment.name}")
         model = models.find(target.model, own=True) if target.model else models.find(own.model)
+        own = own if "weights" in target.settings else _as_in_file(own, model)
         for device in _devices(target, own, capacity):
             found.append(make_case(named, own, models, device.word, device.pool, device.part, device.problem, model, strict))
     return found
@@ -148,14 +148,25 @@ def _deployments(target: Target, base: Path, also: list[Path]) -> list[Deploymen
         launches = (launch_of_command(target.command.text, target.command.place),)
     else:
         engine = target.engine.text if target.engine else "ideal"
-        return [Deployment(target.name, "", target.place, engine, target.model, target.settings)]
-    found = [deployment for launch in launches if (deployment := deployment_of(launch)) is not None]
+        return [Deployment(target.name, "", target.place, engine, target.model, target.settings, target.engine_version)]
+    found = [
+        deployment
+        for launch in launches
+        if launch.role != "init" and (deployment := deployment_of(launch, target.engine_version)) is not None
+    ]
     if not found:
         word = target.source or target.command
         what = word.text if word else target.name
         hint = "name the container: FILE#Kind/name/container" if target.source else "write it as its shell would run it: vllm serve MODEL …"
         raise BadInput(f"{(word or target).place.label}: {what[:200]!r} starts no engine that kvcli knows", hint, "nothing_to_check")
     return found
+
+
+def _as_in_file(deployment: Deployment, model: Found) -> Deployment:
+    """An engine that is told to quantise leaves a checkpoint alone that is quantised already."""
+    if "weights" not in deployment.settings or model.spec is None or model.spec.quantization is None:
+        return deployment
+    return deployment._replace(settings={key: value for key, value in deployment.settings.items() if key != "weights"})
 
 
 def _devices(target: Target, deployment: Deployment, capacity: Capacity) -> list[Device]:
@@ -199,12 +210,13 @@ def _direct(manifests: list[Path], devices: Sequence[str], strict: bool) -> list
     models = Models({}, Path())
     found = []
     for launch in read_launches(manifests):
-        deployment = deployment_of(launch)
-        if deployment is None:
+        deployment = deployment_of(launch) if launch.role != "init" else None
+        if deployment is None:  # a sidecar, or what ends before the server starts
             continue
         on = tuple(Word(name, deployment.place) for name in devices)
         target = Target(launch.name, launch.place, on=on)
         model = models.find(deployment.model)
+        deployment = _as_in_file(deployment, model)
         for device in _devices(target, deployment, Capacity("", ())):
             found.append(make_case(target, deployment, models, device.word, device.pool, device.part, device.problem, model, strict))
     return found

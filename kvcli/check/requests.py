@@ -24,6 +24,8 @@ from kvcli.plan.workload import Workload
 
 #: The first version of vLLM that counts its pool as kvcli's newer rule does.
 VLLM_NEWER = (0, 21)
+#: The first version of vLLM that takes prompts in chunks in any case; before, from so many tokens on; and its chunk.
+VLLM_CHUNKS, WHOLE_PROMPTS, SMALLEST_CHUNK = (0, 8), 32768, 2048
 #: rope types whose factor lengthens what vLLM and SGLang take for the model's context; by how much others do stands in the config
 LENGTHENING = ("linear", "dynamic")
 
@@ -54,8 +56,8 @@ def flag(deployment: Deployment, key: str) -> bool:
 def ask(deployment: Deployment, spec: ModelSpec, part: Accelerator | None, models: Models, weights: str = "") -> Asked:
     """Raises what the settings contradict: BadInput for values and splits, NotModelled for what kvcli has no rule for."""
     assumed: list[str] = []
-    rule = engine_of(deployment, assumed)
     tokens, auto = context_of(deployment, spec, assumed)
+    rule = engine_of(deployment, tokens, assumed)
     typed = deployment.settings.get("weights")
     named = str(typed.value) if typed else weights
     kv = deployment.settings.get("kv_dtype")
@@ -79,13 +81,13 @@ def ask(deployment: Deployment, spec: ModelSpec, part: Accelerator | None, model
     return Asked(request, None if auto else tokens, tuple(assumed))
 
 
-def engine_of(deployment: Deployment, assumed: list[str]) -> StoragePolicy:
+def engine_of(deployment: Deployment, context_tokens: int, assumed: list[str]) -> StoragePolicy:
     """The engine's storage rule, of the version nearest to the deployment's. What has none is held against what no engine does without."""
     name = deployment.engine
     if name not in ENGINES:
         assumed.append(f"{name} has no storage rule: what no engine can do without is counted")
         return policy("ideal")
-    sequences, chunk = number(deployment, "slots"), number(deployment, "max_batched_tokens")
+    sequences, chunk = number(deployment, "slots"), prefill_chunk(deployment, context_tokens)
     return policy(
         name,
         EngineOptions(
@@ -102,14 +104,36 @@ def engine_of(deployment: Deployment, assumed: list[str]) -> StoragePolicy:
     )
 
 
+def version_of(deployment: Deployment) -> tuple[int, ...]:
+    """The first two numbers of the engine's version, the assumed one where none is said; empty where they are no numbers."""
+    said = deployment.version.text if deployment.version else deployment.assumed_version
+    return tuple(int(piece) for piece in said.lower().removeprefix("v").split(".")[:2] if piece.isdecimal())
+
+
+def chunks_by_length(deployment: Deployment) -> bool:
+    """Whether the prefill chunk depends on the longest context, so that a longer one may fit where a shorter does not."""
+    return deployment.engine == "vllm" and () < version_of(deployment) < VLLM_CHUNKS and deployment.settings.get("chunked_prefill") is None
+
+
+def prefill_chunk(deployment: Deployment, context_tokens: int) -> int | None:
+    """Tokens of one pass; None for the engine's own choice. Without chunks a whole prompt must go through at once.
+
+    vLLM before 0.8 goes without up to 32,768 tokens and from there on takes chunks (`EngineArgs.create_engine_config`).
+    """
+    given, chunked = number(deployment, "max_batched_tokens"), deployment.settings.get("chunked_prefill")
+    if given is not None or deployment.engine != "vllm":
+        return given
+    whole = chunked.value is False if chunked else chunks_by_length(deployment) and context_tokens <= WHOLE_PROMPTS
+    return max(context_tokens, SMALLEST_CHUNK) if whole else SMALLEST_CHUNK if chunks_by_length(deployment) else None
+
+
 def _rule_version(deployment: Deployment, assumed: list[str]) -> str | None:
     said = deployment.version.text if deployment.version else deployment.assumed_version
     if deployment.version is None and said:
         assumed.append(f"{deployment.engine} {said} is assumed: the image does not say its version")
     if deployment.engine != "vllm" or not said:
         return None
-    digits = tuple(int(piece) for piece in said.lower().removeprefix("v").split(".")[:2] if piece.isdecimal())
-    return "0.9" if digits and digits < VLLM_NEWER else None
+    return "0.9" if () < version_of(deployment) < VLLM_NEWER else None
 
 
 def context_of(deployment: Deployment, spec: ModelSpec, assumed: list[str]) -> tuple[int, bool]:

@@ -18,6 +18,8 @@ from kvcli.errors import BadInput
 MAX_BYTES = 4 * 1024 * 1024
 MAX_NODES = 200_000
 MAX_DEPTH = 100
+#: lines of one scalar whose places are kept; text after them counts from the last
+MAX_SPOTS = 20_000
 
 _TAG = "tag:yaml.org,2002:"
 _SCALAR_TAGS = {"int": "int", "float": "float", "bool": "bool", "null": "null"}
@@ -258,7 +260,7 @@ class _Builder:
         for number in range(line + 1 if block else line, min(last + 1, len(self.source))):
             while offset < len(text) and text[offset].isspace():
                 offset += 1
-            if offset >= len(text):
+            if offset >= len(text) or len(spots) >= MAX_SPOTS:
                 break
             raw = self.source[number] if number > line else self.source[number][column:].lstrip("\"'")
             piece = raw.strip()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from typing import Annotated
@@ -11,7 +12,7 @@ import typer
 from kvcli import dtypes
 from kvcli.cli.plan_request import budget_of, built, contexts_of, count, devices_of, offload_of, speculation_of, split_of, sweep_of
 from kvcli.errors import BadInput, Notice
-from kvcli.model.hub_access import HubAccess
+from kvcli.model.hub.access import HubAccess
 from kvcli.model.resolve import resolve
 from kvcli.plan.document import plans_document
 from kvcli.plan.plan import Plan
@@ -20,6 +21,9 @@ from kvcli.plan.storage.policy import ENGINES, EngineOptions, policy
 from kvcli.plan.weights import parse_weights
 from kvcli.plan.workload import Workload
 from kvcli.units import check_points, parse_count, parse_counts
+
+#: From so many plans on the collector of cycles is switched off.
+MANY_POINTS = 500
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
 
@@ -159,6 +163,8 @@ def plan(
     contexts = [contexts_of(spec, lengths, human and not explain and not asks) for spec in specs]
     points = sum(map(len, contexts)) * len(batches) * len(parts) * len(rules) * len(splits) * len(kinds)
     check_points(points)
+    if points > MANY_POINTS:
+        gc.disable()  # plans hold no cycles, and looking for some in a large sweep takes as long as planning
     requests = [
         PlanRequest(
             spec=spec,

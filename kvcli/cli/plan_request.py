@@ -14,7 +14,7 @@ from kvcli.units import parse_count, parse_counts, parse_rate, parse_size
 
 if TYPE_CHECKING:
     from kvcli.hardware.accelerators import Accelerator
-    from kvcli.model.hub_access import HubAccess
+    from kvcli.model.hub.access import HubAccess
     from kvcli.plan.budget.options import BudgetOptions
     from kvcli.plan.sharing.offload import Offload
     from kvcli.plan.speculative import Speculation

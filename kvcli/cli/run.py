@@ -18,7 +18,7 @@ from kvcli.units import parse_counts
 
 if TYPE_CHECKING:
     from kvcli.measure.run import Runner
-    from kvcli.model.gguf import GgufHeader
+    from kvcli.model.gguf.header import GgufHeader
     from kvcli.model.spec import ModelSpec
     from kvcli.runtime.sampling import SamplingOptions
     from kvcli.runtime.source import Source
@@ -133,8 +133,8 @@ def _source(model: str, random: bool, layers: int | None, offline: bool) -> Sour
 def _spec_and_header(model: str, random: bool, offline: bool) -> tuple[ModelSpec, GgufHeader | None]:
     from dataclasses import replace
 
-    from kvcli.model.gguf import read_header
-    from kvcli.model.gguf_config import spec_from_header
+    from kvcli.model.gguf.config import spec_from_header
+    from kvcli.model.gguf.header import read_header
 
     if is_path(model):
         path = expand(model)

@@ -11,7 +11,7 @@ import typer
 from kvcli.cli.weights import DEFAULT_MODEL, require_run_extra
 from kvcli.errors import EXIT_NO
 from kvcli.model.cut import cut_layers
-from kvcli.model.hub_access import HubAccess
+from kvcli.model.hub.access import HubAccess
 from kvcli.model.resolve import resolve
 from kvcli.units import parse_counts
 

@@ -12,7 +12,7 @@ from kvcli.model.config import read_config_file
 from kvcli.model.spec import ModelSpec
 
 if TYPE_CHECKING:
-    from kvcli.model.hub_access import HubAccess
+    from kvcli.model.hub.access import HubAccess
 
 
 def is_path(text: str) -> bool:
@@ -69,12 +69,12 @@ def resolve(text: str, assume: str | None = None, hub: HubAccess | None = None) 
 
 
 def _from_hub(text: str, assume: str | None, hub: HubAccess) -> ModelSpec | None:
-    from kvcli.model.hub_access import parse_id
+    from kvcli.model.hub.access import parse_id
 
     wanted = parse_id(text)
     if wanted is None:
         return None
-    from kvcli.model.hub import read_hub
+    from kvcli.model.hub.read import read_hub
 
     return read_hub(wanted, hub, assume)
 
@@ -103,7 +103,7 @@ def _read_path(path: Path, assume: str | None) -> ModelSpec:
     if not path.exists():
         raise BadInput(f"{path} does not exist", code="unreadable_file")
     if path.suffix.lower() == ".gguf":
-        from kvcli.model.gguf_config import read_gguf_file
+        from kvcli.model.gguf.config import read_gguf_file
 
         return read_gguf_file(path)
     if path.suffix.lower() == ".json":
@@ -122,7 +122,7 @@ def _read_folder(path: Path, assume: str | None) -> ModelSpec:
         return spec
     files = sorted(path.glob("*.gguf"))
     if len(files) == 1:
-        from kvcli.model.gguf_config import read_gguf_file
+        from kvcli.model.gguf.config import read_gguf_file
 
         return read_gguf_file(files[0])
     what = f"{len(files)} .gguf files" if files else "neither a config.json nor a .gguf file"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from kvcli.errors import BadInput
-from kvcli.model.gguf_types import is_lfs_pointer, looks_like
+from kvcli.model.gguf.types import is_lfs_pointer, looks_like
 
 #: What the format allows a header to take.
 MAX_HEADER_BYTES = 100_000_000

@@ -6,7 +6,7 @@ from kvcli.hardware.accelerators import Accelerator
 from kvcli.ledger import Basis, Formula, Line, Unit
 from kvcli.model.spec import ModelSpec
 from kvcli.plan.floors import Latency, cache_bytes
-from kvcli.plan.gguf_names import RULE
+from kvcli.plan.mixes.names import RULE
 from kvcli.plan.plan import CachePlan
 from kvcli.plan.sharing.shared import Shared
 from kvcli.plan.speculative import DraftPlan

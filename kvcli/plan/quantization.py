@@ -9,7 +9,7 @@ from kvcli.model.kept_modules import Matcher
 from kvcli.model.linears import Linear, layer_linears
 from kvcli.model.scheme import Scheme
 from kvcli.model.spec import ModelSpec
-from kvcli.plan.mixed import ByList, ByModule
+from kvcli.plan.mixes.mixed import ByList, ByModule
 
 #: Families whose matrices kvcli cannot list, but whose published fp8 files keep nothing but routers and small projections.
 NOMINAL_FP8 = frozenset(("deepseek_v32", "glm_moe_dsa"))

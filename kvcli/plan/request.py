@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kvcli.dtypes import DType, KvTypes
 from kvcli.model.spec import ModelSpec
-from kvcli.plan.gguf_names import Mix
+from kvcli.plan.mixes.names import Mix
 from kvcli.plan.sharing.split import ALONE, Split
 from kvcli.plan.storage.policy import StoragePolicy
 from kvcli.plan.workload import Workload

@@ -8,7 +8,7 @@ from kvcli.dtypes import COMPUTE, PLAIN, DType, known
 from kvcli.errors import BadInput, Notice
 from kvcli.ledger import Basis, Formula
 from kvcli.model.spec import ModelSpec
-from kvcli.plan.gguf_names import MIXES, RULE, Mix, parse_mix
+from kvcli.plan.mixes.names import MIXES, RULE, Mix, parse_mix
 
 if TYPE_CHECKING:
     from kvcli.model.quantization import Quantization
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kvcli.plan.quantization import Quantized
 
 if TYPE_CHECKING:
-    from kvcli.plan.gguf_mix import Mixed
+    from kvcli.plan.mixes.mix import Mixed
 
 #: Types of linear layers only; the tables, the head, norms and biases stay in the compute dtype.
 LINEAR_ONLY = tuple(PLAIN[name] for name in ("fp8", "int8", "int4", "nvfp4", "mxfp4"))
@@ -153,7 +153,7 @@ def _file_bytes(spec: ModelSpec, quantization: Quantization) -> WeightBytes | No
 def _mixed_bytes(spec: ModelSpec, mix: Mix) -> WeightBytes:
     """Of a range the high end is resident, the low end read."""
     # only a plan that asks for a mix loads its rule
-    from kvcli.plan.gguf_mix import mixed_tensors
+    from kvcli.plan.mixes.mix import mixed_tensors
 
     mixed = mixed_tensors(spec, mix)
     shares = mixed.resident_elements

@@ -9,7 +9,7 @@ from gguf.quants import dequantize
 from torch import Tensor
 
 from kvcli.errors import BadInput, NotModelled
-from kvcli.model.gguf import GgufHeader
+from kvcli.model.gguf.header import GgufHeader
 from kvcli.model.spec import Decoder, ModelSpec
 from kvcli.runtime.weights import LayerWeights, NormWeights, Weights
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from kvcli.errors import BadInput
-from kvcli.model.gguf import GgufHeader
+from kvcli.model.gguf.header import GgufHeader
 from kvcli.model.spec import ModelSpec
 from kvcli.runtime.chat import render
 from kvcli.runtime.rope import check_scaling

@@ -39,7 +39,7 @@ _ALIASES = {"gpt2": "gpt-2", "llama3": "llama-bpe", "llama-v3": "llama-bpe"}
 
 
 class Header(Protocol):
-    """What is needed of `kvcli.model.gguf.GgufHeader`."""
+    """What is needed of `kvcli.model.gguf.header.GgufHeader`."""
 
     @property
     def metadata(self) -> Mapping[str, Any]: ...

@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 
 from kvcli.errors import KvcliError
-from kvcli.model.gguf import read_header
-from kvcli.model.gguf_config import read_gguf_file
+from kvcli.model.gguf.config import read_gguf_file
+from kvcli.model.gguf.header import read_header
 from kvcli.model.safetensors_header import read_safetensors_header
 
 LIMIT_BYTES = 200 * 2**20

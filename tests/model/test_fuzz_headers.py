@@ -52,10 +52,10 @@ def test_damaged_headers_and_answers_over_http(tmp_path, monkeypatch):
     hub = pytest.importorskip("huggingface_hub")
     from huggingface_hub import constants
 
-    from kvcli.model import hub_ranges
-    from kvcli.model.hub_files import HubFiles
-    from kvcli.model.hub_gguf import read_hub_gguf
-    from kvcli.model.hub_weights import with_hub_weights
+    from kvcli.model.hub import ranges as hub_ranges
+    from kvcli.model.hub.files import HubFiles
+    from kvcli.model.hub.gguf import read_hub_gguf
+    from kvcli.model.hub.weights import with_hub_weights
 
     rng = random.Random(20270101)
     spec = spec_from_config(hub_server.CONFIG, "fuzz", "fuzz")

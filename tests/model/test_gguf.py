@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from kvcli.errors import BadInput
-from kvcli.model.gguf import ArrayRef, GgufHeader, is_gguf, read_header
-from kvcli.model.gguf_types import REMOVED_TENSOR_TYPES, TENSOR_TYPES
+from kvcli.model.gguf.header import ArrayRef, GgufHeader, is_gguf, read_header
+from kvcli.model.gguf.types import REMOVED_TENSOR_TYPES, TENSOR_TYPES
 
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
 HUGE = (2**64 - 1, 2**64 - 8, 2**63, 2**63 - 1, 2**61, 2**32)

@@ -5,7 +5,7 @@ import pytest
 
 from kvcli.errors import BadInput, NotModelled
 from kvcli.model.config import spec_from_config
-from kvcli.model.gguf_config import read_gguf_file
+from kvcli.model.gguf.config import read_gguf_file
 from kvcli.model.weight_parts import ByUse, WeightParts
 
 gguf = pytest.importorskip("gguf", reason="the gguf package writes the test files")
@@ -549,8 +549,8 @@ def test_damaged_metadata_of_every_architecture(tmp_path):
     from dataclasses import replace
 
     from kvcli.errors import KvcliError
-    from kvcli.model.gguf import ArrayRef, read_header
-    from kvcli.model.gguf_config import spec_from_header
+    from kvcli.model.gguf.config import spec_from_header
+    from kvcli.model.gguf.header import ArrayRef, read_header
 
     source = random.Random(4)
     headers = [
@@ -608,6 +608,6 @@ def test_damaged_metadata_of_every_architecture(tmp_path):
 
 
 def test_every_architecture_has_a_case():
-    from kvcli.model.gguf_archs import ARCHITECTURES
+    from kvcli.model.gguf.archs import ARCHITECTURES
 
     assert {arch_of(case) for case in CASES} == set(ARCHITECTURES)

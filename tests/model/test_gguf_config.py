@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kvcli.errors import BadInput, NotModelled
-from kvcli.model.gguf_config import read_gguf_file
+from kvcli.model.gguf.config import read_gguf_file
 
 gguf = pytest.importorskip("gguf", reason="the gguf package writes the test files")
 

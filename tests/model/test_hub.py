@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from kvcli.errors import BadInput, CannotRunHere
-from kvcli.model.hub_access import HubId, parse_id
-from kvcli.model.hub_errors import SlowAnswer
-from kvcli.model.hub_pool import within
+from kvcli.model.hub.access import HubId, parse_id
+from kvcli.model.hub.errors import SlowAnswer
+from kvcli.model.hub.pool import within
 from kvcli.model.resolve import resolve
 
 pytest.importorskip("huggingface_hub")
@@ -231,7 +231,7 @@ def test_a_slow_server_is_given_up(hub, plan):
 def test_a_body_that_never_ends_is_given_up(hub, environment, how):
     """The library tries again and again, or waits for each byte; the limit in all ends either."""
     setattr(hub, how, True)
-    code = "import sys, kvcli.model.hub as hub\nhub.TOTAL_S = 3.0\nfrom kvcli.cli.app import main\nmain()\n"
+    code = "import sys, kvcli.model.hub.read as hub\nhub.TOTAL_S = 3.0\nfrom kvcli.cli.app import main\nmain()\n"
     start = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", code, "plan", "acme/tiny", "--json"],
@@ -330,7 +330,7 @@ def test_without_the_extra_it_says_how_to_get_it(hub, environment):
         assert done.returncode == exit_code, done.stderr
     assert hub.seen == []
     with pytest.MonkeyPatch.context() as patch:
-        from kvcli.model.hub_access import HubAccess
+        from kvcli.model.hub.access import HubAccess
 
         patch.setitem(sys.modules, "huggingface_hub", None)
         with pytest.raises(CannotRunHere) as caught:

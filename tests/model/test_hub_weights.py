@@ -318,7 +318,7 @@ def test_damaged_entries_of_the_cache_are_fetched_again(hub, plan, environment):
 def test_what_the_checksum_lets_through_is_still_parsed(hub, plan, environment):
     """An entry that is whole, but whose header is not one."""
     first = document(plan())
-    code = "import sys\nfrom kvcli.model.hub_cache import HubCache, Start\n"
+    code = "import sys\nfrom kvcli.model.hub.cache import HubCache, Start\n"
     code += f"HubCache('acme/tiny', {COMMIT!r}).store('model-00001-of-00003.safetensors', Start(b'[' * 9, 99))\n"
     subprocess.run([sys.executable, "-c", code], env={**os.environ, **environment}, check=True)
     asked = len(hub.asked_ranges)
@@ -392,7 +392,7 @@ def test_a_body_that_drips_is_given_up(hub, environment, where):
         hub.body, hub.files = None, {"a.gguf": b"GGUF" + bytes(1000)}
     else:
         hub.refusals = {}
-    code = "import kvcli.model.hub_weights as w, kvcli.model.hub_gguf as g\nw.HEADERS_S = g.GGUF_S = 2.0\n"
+    code = "import kvcli.model.hub.weights as w, kvcli.model.hub.gguf as g\nw.HEADERS_S = g.GGUF_S = 2.0\n"
     code += "from kvcli.cli.app import main\nmain()\n"
     # the config first, quickly: it drips as well
     first = [sys.executable, "-m", "kvcli", "plan", "acme/tiny", "--weights", "bf16", "--json"]

@@ -12,6 +12,7 @@ from kvcli.errors import BadInput
 from kvcli.model.part_files import INDEX
 from kvcli.model.resolve import resolve
 from kvcli.model.weight_files import read_folder_tensors, sum_tensors
+from kvcli.model.weight_parts import ByUse, WeightParts
 
 torch = pytest.importorskip("torch", reason="transformers writes the test files")
 transformers = pytest.importorskip("transformers", reason="transformers writes the test files")
@@ -139,7 +140,9 @@ def test_blocks_towers_copies_and_buffers_are_apart(tmp_path):
     }
     add(tmp_path, extra)
     spec = resolve(str(tmp_path))
-    assert spec.tensors == before._replace(mtp_bytes=4 * 32 * 64 + 128, tower_bytes=4 * 96 * 32)
+    # the joining matrix of a prediction block is whole on each device
+    block = WeightParts((ByUse(whole=4 * 32 * 64),), rest=128)
+    assert spec.tensors == before._replace(mtp_bytes=4 * 32 * 64 + 128, tower_bytes=4 * 96 * 32, mtp_parts=block)
     assert "tensor_count_differs" not in [notice.code for notice in spec.notices]
 
 

@@ -18,15 +18,15 @@ from kvcli.errors import BadInput
 from kvcli.model import presets
 from kvcli.model.config import spec_from_config
 from kvcli.model.families.table import READERS
-from kvcli.model.gguf_layout import FAMILIES, stored_tensors
+from kvcli.model.gguf.layout import FAMILIES, stored_tensors
 from kvcli.model.resolve import resolve
-from kvcli.plan import gguf_rule
-from kvcli.plan.gguf_bounds import classes
-from kvcli.plan.gguf_facts import NEEDS_IMATRIX, facts_of
-from kvcli.plan.gguf_mix import mixed_tensors
-from kvcli.plan.gguf_names import MIXES, Mix
-from kvcli.plan.gguf_rule import Rule
 from kvcli.plan.lines import weights_line
+from kvcli.plan.mixes import rule as gguf_rule
+from kvcli.plan.mixes.bounds import classes
+from kvcli.plan.mixes.facts import NEEDS_IMATRIX, facts_of
+from kvcli.plan.mixes.mix import mixed_tensors
+from kvcli.plan.mixes.names import MIXES, Mix
+from kvcli.plan.mixes.rule import Rule
 from kvcli.plan.plan import build
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.storage.policy import EngineOptions, policy

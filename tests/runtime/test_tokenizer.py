@@ -365,7 +365,7 @@ def smollm2() -> Tokenizer:
     path = Path(home or ".") / "models" / "smollm2-135m.gguf"
     if not home or not path.is_file():
         pytest.skip("the SmolLM2 file is not here: set KVCLI_HOME and run `kvcli pull smollm2-135m`")
-    from kvcli.model.gguf import read_header
+    from kvcli.model.gguf.header import read_header
 
     return Tokenizer(read_header(path))
 

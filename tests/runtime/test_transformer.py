@@ -11,8 +11,8 @@ pytest.importorskip("transformers", reason="the oracle")
 from gguf import GGMLQuantizationType  # noqa: E402
 
 from kvcli.errors import BadInput, NotModelled  # noqa: E402
-from kvcli.model.gguf import read_header  # noqa: E402
-from kvcli.model.gguf_config import spec_from_header  # noqa: E402
+from kvcli.model.gguf.config import spec_from_header  # noqa: E402
+from kvcli.model.gguf.header import read_header  # noqa: E402
 from kvcli.model.resolve import resolve  # noqa: E402
 from kvcli.model.spec import Rope, RopeScaling  # noqa: E402
 from kvcli.runtime.caches import NoCache  # noqa: E402

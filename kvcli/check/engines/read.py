@@ -22,10 +22,11 @@ READERS: dict[str, Reader] = {
 }
 
 
-def deployment_of(launch: Launch) -> Deployment | None:
-    """The deployment that a launch makes, None where it starts no engine (a sidecar, a router, a job that loads files).
+def deployment_of(launch: Launch, stated: Word | None = None) -> Deployment | None:
+    """The deployment that a launch makes; None where it starts no engine (a sidecar, a router, a job that loads files).
 
-    An engine that kvcli knows by name alone gives a deployment with Problem `engine_not_modelled` and no settings.
+    Of the version `stated`, where that and not the image's counts. An engine that kvcli knows by name alone gives a deployment with
+    Problem `engine_not_modelled` and no settings.
     """
     found = command.engine_of(launch)
     if found is None:
@@ -34,7 +35,7 @@ def deployment_of(launch: Launch) -> Deployment | None:
         text = f"kvcli has no rules for {found.engine}, so this deployment is not checked"
         problem = Problem("engine_not_modelled", text, found.place)
         return _deployment(launch, found.engine, launch.model, Draft(found.engine), None, "", problem)
-    version = version_of(launch.image, found.engine)
+    version = stated or version_of(launch.image, found.engine)
     at = short(version.text if version else ASSUMED[found.engine])
     draft = Draft(found.engine)
     if found.build:

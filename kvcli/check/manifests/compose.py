@@ -6,16 +6,16 @@ import os
 import posixpath
 from pathlib import Path
 
-from kvcli.check.container_run import read_gpus as read_gpus_option
-from kvcli.check.container_run import visible
 from kvcli.check.launch import GpuRequest, Launch, Problem
 from kvcli.check.manifests.fileset import Document, FileSet, integer, joined, lines_of, load, mappings, text_word
 from kvcli.check.manifests.interpolation import interpolate, read_env_file
 from kvcli.check.manifests.pods import with_programs
 from kvcli.check.manifests.rewrite import overlay
 from kvcli.check.nodes import Mapping, Node, Scalar, Sequence, Word
-from kvcli.check.program import find_programs
-from kvcli.check.shell import split_words
+from kvcli.check.shell.container_run import read_gpus as read_gpus_option
+from kvcli.check.shell.container_run import visible
+from kvcli.check.shell.program import find_programs
+from kvcli.check.shell.script import split_words
 from kvcli.check.yaml_reader import read_text
 from kvcli.errors import BadInput
 

@@ -9,6 +9,9 @@ from kvcli.check.launch import Problem
 from kvcli.check.manifests.fileset import Document, FileSet, lines_of, mappings, rendered
 from kvcli.check.nodes import Mapping, Place, Scalar, Word, place_at, spots_between
 
+#: a longer text is not expanded, and not literal
+MAX_CHARACTERS = 100_000
+
 
 class Environment(NamedTuple):
     """`variables` in the order they are set. `open`: more variables come from something that is not among the files."""
@@ -83,6 +86,8 @@ def expand(word: Word, variables: dict[str, Word], open_ended: bool) -> Word:
     """
     if "$" not in word.text:
         return word
+    if len(word.text) > MAX_CHARACTERS:
+        return word._replace(literal=False)
     text, pieces, spots = word.text, list[str](), list[tuple[int, Place]]()
     literal, length, at = word.literal, 0, 0
 
@@ -93,6 +98,8 @@ def expand(word: Word, variables: dict[str, Word], open_ended: bool) -> Word:
         length += len(piece)
 
     while at < len(text):
+        if length > MAX_CHARACTERS:
+            return word._replace(literal=False)  # variables that double each other
         dollar = text.find("$", at)
         end = len(text) if dollar < 0 else dollar
         if end > at:

@@ -11,6 +11,8 @@ from kvcli.check.nodes import Place, Word, place_at, spots_between
 from kvcli.check.yaml_reader import read_text
 
 MAX_DEPTH = 20
+#: a longer text is not filled in, and not literal
+MAX_CHARACTERS = 100_000
 _COMMENT = re.compile(r"(^|\s)#.*")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OPERATOR = re.compile(r":?[-+?]")
@@ -23,11 +25,15 @@ def interpolate(word: Word, variables: Mapping[str, Word]) -> Word:
     """
     if "$" not in word.text:
         return word
+    if len(word.text) > MAX_CHARACTERS:
+        return word._replace(literal=False)
     text, at, literal = word.text, 0, word.literal
     pieces: list[str] = []
     spots: list[tuple[int, Place]] = []
     length = 0
     while at < len(text):
+        if length > MAX_CHARACTERS:
+            return word._replace(literal=False)  # variables that double each other
         dollar = text.find("$", at)
         dollar = len(text) if dollar < 0 else dollar
         spots.append((length, place_at(word.spots, word.place, at)))

@@ -8,7 +8,7 @@ from kvcli.check.manifests.kserve import is_named
 from kvcli.check.manifests.pods import Around, launches_of_pod, replicas_of
 from kvcli.check.manifests.rewrite import overlay
 from kvcli.check.nodes import Mapping, Scalar, Sequence, Word
-from kvcli.check.shell import split_words
+from kvcli.check.shell.script import split_words
 
 _PARALLELISM = (
     ("tensor", "--tensor-parallel-size"),

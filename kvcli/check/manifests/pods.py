@@ -11,7 +11,7 @@ from kvcli.check.manifests.fileset import Document, FileSet, integer, joined, ma
 from kvcli.check.manifests.gpus import read_gpus
 from kvcli.check.nodes import Mapping as Node
 from kvcli.check.nodes import Place, Scalar, Sequence, Word
-from kvcli.check.program import Program, find_programs
+from kvcli.check.shell.program import Program, find_programs
 
 
 class Around(NamedTuple):

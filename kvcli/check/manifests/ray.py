@@ -9,7 +9,7 @@ from kvcli.check.manifests.pods import place_of, with_programs
 from kvcli.check.manifests.rewrite import flags
 from kvcli.check.manifests.workloads import read_workload
 from kvcli.check.nodes import Mapping, Scalar, Word
-from kvcli.check.program import find_in_script
+from kvcli.check.shell.program import find_in_script
 from kvcli.check.yaml_reader import load_embedded
 
 #: container of a launch that Ray Serve starts is the application's name, then the model's

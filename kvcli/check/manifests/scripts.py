@@ -9,8 +9,9 @@ from pathlib import PurePosixPath
 from kvcli.check.launch import Launch, Problem
 from kvcli.check.manifests.fileset import Script, rendered
 from kvcli.check.manifests.pods import with_programs
-from kvcli.check.nodes import Place, Spots, Word, place_at
-from kvcli.check.program import find_in_script, find_programs
+from kvcli.check.nodes import Place, Spots, Word, place_at, spots_between
+from kvcli.check.shell.program import find_in_script, find_programs
+from kvcli.check.shell.script import MAX_CHARACTERS
 
 _CONTINUED = re.compile(r"\\[ \t]*\n")
 
@@ -52,6 +53,9 @@ def _dockerfile(script: Script) -> list[Launch]:
     environment: dict[str, Word] = {}
     image: Word | None = None
     source = script.text
+    if len(source.text) > MAX_CHARACTERS:
+        message = f"a file of {len(source.text)} characters is not read as a Dockerfile, at most {MAX_CHARACTERS} are"
+        return [Launch("command/1", "", source.place, problems=(Problem("script_not_followed", message, source.place),))]
     for match in re.finditer(r"(?:\\[ \t]*\n|\\[^\n]|[^\\\n])+", source.text):
         line = match.group()
         found = re.match(r"\s*([A-Za-z]+)\s+", line)
@@ -59,7 +63,7 @@ def _dockerfile(script: Script) -> list[Launch]:
             continue
         start = match.start() + found.end()
         rest = line[found.end() :]
-        spots: Spots = tuple((offset - start, place) for offset, place in source.spots if start < offset < match.end())
+        spots: Spots = tuple((offset - start, place) for offset, place in spots_between(source.spots, start, match.end()))
         word = Word(rest, place_at(source.spots, source.place, start), True, spots)
         key = found.group(1).upper()
         if key == "FROM":

@@ -16,21 +16,25 @@ from kvcli.units import format_bytes
 
 #: Engines that do not start unless the cache of a request of the longest length has room; others admit shorter requests.
 REFUSE_TO_START = ("vllm", "llama.cpp")
+#: Problems of a deployment with which a failure is no longer certain: what was not read might be what makes it fit.
+SOFTEN = (
+    "not_literal",
+    "option_not_modelled",
+    "variable_not_modelled",
+    "kv_on_host",
+    "config_file_not_read",
+    "bad_argument",
+    "lora_rank_unknown",
+)
 #: Engines that put on the host what does not fit.
 SPILL = ("ollama",)
 
 
 def usable(case: Case) -> str:
     """Why nothing can be said of memory, empty where something can."""
-    if case.found.spec is None:
-        return "the model is not known"
-    if case.part is None:
-        return "the device is not known"
-    if case.error is not None:
-        return case.error.message
-    if case.plan is None or case.plan.memory is None:
-        return f"{case.part.id} is sold with different amounts of memory"
-    return ""
+    if case.unknown or (case.plan is not None and case.plan.memory is not None):
+        return case.unknown
+    return f"{case.part.id if case.part else 'the device'} is sold with different amounts of memory"
 
 
 def does_not_fit(case: Case) -> Outcome:
@@ -58,8 +62,11 @@ def does_not_fit(case: Case) -> Outcome:
 
 
 def _allowed(case: Case, memory: MemoryPlan, spared: int, starts_short: bool, auto: bool) -> str:
-    """What lets the engine start all the same; empty where nothing does."""
+    """What lets the engine start all the same, or might; empty where nothing does."""
     engine = case.deployment.engine
+    unread = next((each for each in case.deployment.problems if each.code in SOFTEN), None)
+    if unread is not None:
+        return f"that is not certain, because {unread.message}"
     if spared >= -memory.headroom_bytes and spared:
         return f"it starts because {format_bytes(spared)} of weights stay in the host's memory"
     layers = case.setting("gpu_layers")

@@ -19,13 +19,9 @@ BEST_EFFICIENCY = 0.8
 
 
 def why_no_floor(case: Case) -> str:
-    if case.found.spec is None:
-        return "the model is not known"
-    if case.part is None:
-        return "the device is not known"
-    if case.error is not None:
-        return case.error.message
-    return "" if case.plan is not None and case.plan.latency is not None else f"no rate of {case.part.id} is known that it cannot exceed"
+    if case.unknown or (case.plan is not None and case.plan.latency is not None):
+        return case.unknown
+    return f"no rate of {case.part.id if case.part else 'the device'} is known that it cannot exceed"
 
 
 def prompt_request(case: Case) -> PlanRequest | None:
@@ -57,46 +53,40 @@ def step_plan(case: Case, batch: int = 1) -> Plan | None:
 
 
 def ttft(case: Case) -> Outcome:
-    limit, plan = case.limit("ttft"), ttft_plan(case)
-    if limit is None:
-        return skipped("KV005", case, "no limit on the time to the first token is set")
+    """KV005."""
+    plan = ttft_plan(case)
     if plan is None or plan.latency is None:
         return skipped("KV005", case, why_no_floor(case) or "the prompt cannot be planned")
-    floor, work = ttft_floor_s(plan), plan.workload
-    tokens = f"{work.uncached_tokens or work.prefill_tokens:,} of {work.prefill_tokens:,} prompt tokens"
-    formula = f"{_bound(plan.latency.prefill)} = {format_seconds(floor)} against {limit.said}"
-    if floor > limit.value:
-        message = f"no execution computes {tokens} within {format_seconds(limit.value)}: the floor is {format_seconds(floor)}"
-        request = prompt_request(case)
-        fix = _faster(case, request, Requirement(f"ttft<={limit.value}s", "ttft", limit.value))
-        return Outcome("KV005", "error", message, limit.place, formula, fix)
-    if floor > BEST_EFFICIENCY * limit.value:
-        message = f"the first token needs more than {BEST_EFFICIENCY:.0%} of what the hardware can do: its floor is {format_seconds(floor)}"
-        return Outcome("KV005", "warning", message, limit.place, formula)
-    return passed("KV005", case, f"not refuted: the floor is {format_seconds(floor)}", formula)
+    work = plan.workload
+    what = f"computes {work.uncached_tokens or work.prefill_tokens:,} of {work.prefill_tokens:,} prompt tokens within"
+    return _held("KV005", "ttft", case, prompt_request(case), ttft_floor_s(plan), what, _bound(plan.latency.prefill))
 
 
 def tpot(case: Case) -> Outcome:
-    limit, plan = case.limit("tpot"), step_plan(case)
-    if limit is None:
-        return skipped("KV006", case, "no limit on the time per output token is set")
+    """KV006."""
+    plan = step_plan(case)
     if plan is None or plan.latency is None:
         return skipped("KV006", case, why_no_floor(case) or "the step cannot be planned")
-    floor = tpot_floor_s(plan)
     emitted = plan.latency.tokens_per_step
-    each = f" / {emitted} tokens a step" if emitted > 1 else ""
-    formula = f"{_bound(plan.latency.decode)}{each} = {format_seconds(floor)} against {limit.said}"
+    term = _bound(plan.latency.decode) + (f" / {emitted} tokens a step" if emitted > 1 else "")
+    what = f"emits a token of one sequence with {plan.workload.context_tokens:,} tokens every"
+    return _held("KV006", "tpot", case, step_request(case), tpot_floor_s(plan), what, term)
+
+
+def _held(rule: str, name: str, case: Case, request: PlanRequest | None, floor: float, what: str, term: str) -> Outcome:
+    """A floor against its limit: above it no execution `what`; close below it, none that is known does."""
+    limit = case.limit(name)
+    if limit is None:
+        return skipped(rule, case, f"no limit on {name} is set")
+    formula = f"{term} = {format_seconds(floor)} against {limit.said}"
     if floor > limit.value:
-        message = (
-            f"no execution emits a token every {format_seconds(limit.value)} at {plan.workload.context_tokens:,} tokens, alone: "
-            f"the floor is {format_seconds(floor)}"
-        )
-        fix = _faster(case, step_request(case), Requirement(f"tpot<={limit.value}s", "tpot", limit.value))
-        return Outcome("KV006", "error", message, limit.place, formula, fix)
+        message = f"no execution {what} {format_seconds(limit.value)}: the floor is {format_seconds(floor)}"
+        fix = _faster(case, request, Requirement(f"{name}<={limit.value}s", name, limit.value))
+        return Outcome(rule, "error", message, limit.place, formula, fix)
     if floor > BEST_EFFICIENCY * limit.value:
-        message = f"each token needs more than {BEST_EFFICIENCY:.0%} of what the hardware can do: its floor is {format_seconds(floor)}"
-        return Outcome("KV006", "warning", message, limit.place, formula)
-    return passed("KV006", case, f"not refuted: the floor is {format_seconds(floor)}", formula)
+        message = f"the limit takes more than {BEST_EFFICIENCY:.0%} of what the hardware can do: the floor is {format_seconds(floor)}"
+        return Outcome(rule, "warning", message, limit.place, formula)
+    return passed(rule, case, f"not refuted: the floor is {format_seconds(floor)}", formula)
 
 
 def _bound(floor: Floor) -> str:

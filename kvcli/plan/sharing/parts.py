@@ -12,7 +12,7 @@ from kvcli.model.scheme import Scheme
 from kvcli.model.spec import ModelSpec
 from kvcli.model.tensor_uses import layer_use, layers_by_use
 from kvcli.model.weight_parts import ByUse, WeightParts, matrices_by_use, vectors_by_use
-from kvcli.plan.gguf_mix import MixedTensor
+from kvcli.plan.mixes.mix import MixedTensor
 from kvcli.plan.quantization import Own, gpt_oss_expert, matrix_amounts, quantised_linears
 from kvcli.plan.weights import WeightBytes
 

@@ -198,45 +198,47 @@ def test_mutated_files_are_read_or_refused(files, seed):
         for _ in range(rng.randint(1, 4)):
             at, end = rng.randrange(len(text) + 1), rng.randint(0, 8)
             text = text[:at] + rng.choice([rng.choice(pieces), "", text[at : at + end] * 2]) + text[at + rng.choice([0, 1, end]) :]
-        start = time.perf_counter()
+        start = time.process_time()
         try:
             files.launches(text, name)
         except BadInput as error:
             assert error.message.startswith(str(files.folder / name)), (text, error.message)
-        assert time.perf_counter() - start < 1, text
+        assert time.process_time() - start < 1, text
 
 
 @pytest.mark.parametrize(
     "text",
     [
         "services:\n  a:\n    command: " + "${" * 50_000 + "\n",
-        "services:\n  a:\n    command: |\n" + "      $A x\n" * 20_000,
+        "services:\n  a:\n    command: |\n" + "      $A x\n" * 10_000,
         "services:\n  a: {command: '" + "${A:-" * 5000 + "}" * 5000 + "'}\n",
         "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - args:\n        - |\n" + "          $(A) 'b\n          c'\n" * 30_000,
         "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - command: [sh, -c]\n      args:\n        - |\n"
         + "          a $(A) 'b\n          c'\n" * 5_000,
         "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - command: [sh, -c, '" + "sh -c " * 5000 + "']\n",
+        "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - image: a\n    env:\n"
+        + "".join(f"    - {{name: A{i}, value: $(A{i - 1})$(A{i - 1})x}}\n" for i in range(60)),
         'a: "' + "x\\\n  " * 60_000 + '"\n',
         "a: '" + "x y\n  " * 60_000 + "'\n",
     ],
 )
 def test_large_odd_files_take_no_time(files, text):
     path = files.write(text)
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         read_launches([path])
     except BadInput as error:
         assert error.message.startswith(path.as_posix())
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 def test_fifty_files_read_fast(files):
     from kvcli.check.manifests.read import read_launches as read
 
     paths = [files.write(TWO.replace("args: [a]", "args: [--model, m, --max-model-len, '8192']"), f"{n}.yaml") for n in range(50)]
-    start = time.perf_counter()
+    start = time.process_time()
     assert len(read(paths)) == 150
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5
 
 
 def test_the_place_is_the_path_as_given(files, monkeypatch):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kvcli.check.manifests.fileset import text_word
 from kvcli.check.nodes import Place, Word
-from kvcli.check.shell import run_script, split_words
+from kvcli.check.shell.script import run_script, split_words
 
 SH = shutil.which("sh")
 BASH = shutil.which("bash")

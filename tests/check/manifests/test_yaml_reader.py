@@ -144,9 +144,9 @@ def test_alias_bombs_are_refused_before_they_are_expanded():
     bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12))
     merges = "m0: &m0 {k: v}\n" + "".join(f"m{i}: &m{i} {{a: *m{i - 1}, b: *m{i - 1}, c: *m{i - 1}}}\n" for i in range(1, 40))
     for text in (bomb, merges):
-        start = time.perf_counter()
+        start = time.process_time()
         refused(text)
-        assert time.perf_counter() - start < 0.5
+        assert time.process_time() - start < 0.5
 
 
 def test_many_aliases_to_one_small_node_are_fine():
@@ -189,12 +189,12 @@ def test_read_text_refuses_what_is_no_file(tmp_path):
         (tmp_path / "latin", 2),
         (tmp_path / "huge", 1),
     ):
-        start = time.perf_counter()
+        start = time.process_time()
         with pytest.raises(BadInput) as caught:
             read_text(path)
         # what is no file has no line
         assert caught.value.message.startswith(f"{path.as_posix()}:{line}: " if line else f"{path.as_posix()}: ")
-        assert time.perf_counter() - start < 0.2
+        assert time.process_time() - start < 0.2
 
 
 def test_fifty_manifests_read_fast():
@@ -202,10 +202,10 @@ def test_fifty_manifests_read_fast():
         f"    - name: c{i}\n      image: vllm/vllm-openai:v0.8.5\n      args: [--model, meta/x, --max-model-len, '8192']\n"
         for i in range(10)
     )
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(50):
         load_documents(text, "f.yaml")
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0
 
 
 @settings(max_examples=200, deadline=None)

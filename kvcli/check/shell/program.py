@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from kvcli.check.container_run import ContainerRun, read_container_run, visible
 from kvcli.check.launch import GpuRequest, Problem
 from kvcli.check.nodes import Word
-from kvcli.check.shell import Command, Finder, run_script
+from kvcli.check.shell.container_run import ContainerRun, read_container_run, visible
+from kvcli.check.shell.script import Command, Finder, run_script
 
 _SHELLS = frozenset(["sh", "bash", "dash", "ash", "zsh", "ksh", "busybox"])
 #: programs that serve a model under their own name -> the sub-commands that do (None: all)

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 from kvcli.errors import Notice, NotModelled
 from kvcli.model.cache_records import Attention
-from kvcli.model.gguf import TensorInfo
-from kvcli.model.gguf_meta import Meta
+from kvcli.model.gguf.header import TensorInfo
+from kvcli.model.gguf.meta import Meta
 from kvcli.model.layers import LayerGroup
 from kvcli.model.spec import ModelSpec, TensorFile
 from kvcli.model.tensor_uses import block_parts, block_use, layer_use, layers_by_use

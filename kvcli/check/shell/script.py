@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from kvcli.check.launch import Problem
 from kvcli.check.nodes import Place, Word, place_at
-from kvcli.check.shell_expand import Expander, as_quoted
-from kvcli.check.shell_lexer import Token, Unclosed, tokenize
+from kvcli.check.shell.expand import Expander, as_quoted
+from kvcli.check.shell.lexer import Token, Unclosed, tokenize
 
 MAX_CHARACTERS = 200_000
 MAX_FRAMES = 100
@@ -53,6 +53,8 @@ def split_words(text: Word) -> tuple[Word, ...]:
 
     A text that a shell would refuse is one word that is not literal.
     """
+    if len(text.text) > MAX_CHARACTERS:
+        return (text._replace(literal=False),)
     expander = Expander({}, (), text)
     expander.plain = True
     try:

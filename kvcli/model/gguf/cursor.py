@@ -17,7 +17,7 @@ from struct import Struct
 from typing import NoReturn
 
 from kvcli.errors import BadInput
-from kvcli.model.gguf_types import MAGIC, NUMBER_FORMATS, NUMBERS, SNIFF_BYTES, is_lfs_pointer, looks_like
+from kvcli.model.gguf.types import MAGIC, NUMBER_FORMATS, NUMBERS, SNIFF_BYTES, is_lfs_pointer, looks_like
 
 VERSIONS = (2, 3)
 

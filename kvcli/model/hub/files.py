@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvcli.errors import BadInput
-from kvcli.model.hub_cache import HubCache, Start
-from kvcli.model.hub_ranges import HubFile, Refused
+from kvcli.model.hub.cache import HubCache, Start
+from kvcli.model.hub.ranges import HubFile, Refused
 from kvcli.model.part_files import INDEX, MAX_INDEX_BYTES, missing_part
 from kvcli.model.safetensors_header import (
     LENGTH_BYTES,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvcli.errors import BadInput, NotModelled
-from kvcli.model.gguf import ArrayRef, GgufHeader, TensorInfo
+from kvcli.model.gguf.header import ArrayRef, GgufHeader, TensorInfo
 
 MAX_BLOCKS = 100_000
 _BLOCK = re.compile(r"blk\.(\d{1,6})\.")

@@ -7,7 +7,7 @@ Hugging Face's.
 
 from __future__ import annotations
 
-from kvcli.model.gguf_mixer_layout import Family, Mlp, Stored, mixer_tensors
+from kvcli.model.gguf.mixer_layout import Family, Mlp, Stored, mixer_tensors
 from kvcli.model.layers import LayerGroup
 from kvcli.model.spec import ModelSpec
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from kvcli.dtypes import DType
 from kvcli.errors import BadInput
-from kvcli.model.gguf_cursor import Cursor, View, mapped, shown
-from kvcli.model.gguf_types import ARRAY, MAGIC, NUMBERS, REMOVED_TENSOR_TYPES, STRING, TENSOR_TYPES
+from kvcli.model.gguf.cursor import Cursor, View, mapped, shown
+from kvcli.model.gguf.types import ARRAY, MAGIC, NUMBERS, REMOVED_TENSOR_TYPES, STRING, TENSOR_TYPES
 
 #: Longer arrays of numbers, longer arrays of strings, and longer strings stay unread, as an ArrayRef.
 SHORT_NUMBERS = 4096

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from kvcli.check.nodes import Place, Word, place_at, spots_between
-from kvcli.check.shell_lexer import Part, Token, Unclosed
+from kvcli.check.shell.lexer import Part, Token, Unclosed
 
 MAX_WORDS = 20_000
 

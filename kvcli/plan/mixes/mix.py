@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from kvcli.dtypes import DType
-from kvcli.model.gguf_layout import stored_tensors
-from kvcli.model.gguf_mixer_layout import Stored
+from kvcli.model.gguf.layout import stored_tensors
+from kvcli.model.gguf.mixer_layout import Stored
 from kvcli.model.spec import ModelSpec
-from kvcli.plan.gguf_bounds import Class, classes
-from kvcli.plan.gguf_facts import Facts, readings
-from kvcli.plan.gguf_names import Mix
-from kvcli.plan.gguf_rule import Rule
+from kvcli.plan.mixes.bounds import Class, classes
+from kvcli.plan.mixes.facts import Facts, readings
+from kvcli.plan.mixes.names import Mix
+from kvcli.plan.mixes.rule import Rule
 
 
 class MixedTensor(NamedTuple):

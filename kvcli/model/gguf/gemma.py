@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvcli.model.gguf_meta import Meta, expert_keys, layer_kinds
+from kvcli.model.gguf.meta import Meta, expert_keys, layer_kinds
 
 Config = dict[str, Any]
 

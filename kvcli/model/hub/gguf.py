@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from kvcli.errors import BadInput, KvcliError
-from kvcli.model.gguf import GgufHeader, parse_header
-from kvcli.model.gguf_config import PART, spec_from_headers
-from kvcli.model.hub_cache import Start
-from kvcli.model.hub_errors import explain
-from kvcli.model.hub_files import HubFiles, NotAsked
-from kvcli.model.hub_pool import each, within
-from kvcli.model.hub_ranges import HubFile
+from kvcli.model.gguf.config import PART, spec_from_headers
+from kvcli.model.gguf.header import GgufHeader, parse_header
+from kvcli.model.hub.cache import Start
+from kvcli.model.hub.errors import explain
+from kvcli.model.hub.files import HubFiles, NotAsked
+from kvcli.model.hub.pool import each, within
+from kvcli.model.hub.ranges import HubFile
 from kvcli.model.spec import ModelSpec
 
 #: For all parts. A header is its vocabulary, most of it: four to sixteen million bytes.

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from kvcli.model.hub_errors import SlowAnswer
+from kvcli.model.hub.errors import SlowAnswer
 
 #: Requests under way at once: enough to hide the round trips, few enough for any server.
 WORKERS = 12

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kvcli.dtypes import FP32, PLAIN, DType
-from kvcli.model.gguf_mixer_layout import Stored
+from kvcli.model.gguf.mixer_layout import Stored
 from kvcli.model.spec import ModelSpec
-from kvcli.plan.gguf_facts import readings
-from kvcli.plan.gguf_rule import Rule
+from kvcli.plan.mixes.facts import readings
+from kvcli.plan.mixes.rule import Rule
 
 MXFP4 = PLAIN["mxfp4"]
 _ATTENTION = ("attn_q", "attn_k", "attn_v", "attn_qkv", "attn_kv_b", "attn_output", "other")

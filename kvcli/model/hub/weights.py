@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from kvcli.errors import BadInput, KvcliError, Notice
 from kvcli.model.config import parse_json
-from kvcli.model.hub_errors import explain, some_of
-from kvcli.model.hub_files import HubFiles, NotAsked, NotListed, first_guess
-from kvcli.model.hub_pool import each, within
+from kvcli.model.hub.errors import explain, some_of
+from kvcli.model.hub.files import HubFiles, NotAsked, NotListed, first_guess
+from kvcli.model.hub.pool import each, within
 from kvcli.model.part_files import INDEX, join_parts, parse_index, part_names
 from kvcli.model.safetensors_header import StoredTensor
 from kvcli.model.spec import ModelSpec

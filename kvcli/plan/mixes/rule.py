@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 
 from kvcli.dtypes import FILE_ONLY, FP16, FP32, PLAIN, DType
-from kvcli.model.gguf_mixer_layout import Stored
-from kvcli.plan.gguf_facts import Facts
-from kvcli.plan.gguf_names import MIXES
+from kvcli.model.gguf.mixer_layout import Stored
+from kvcli.plan.mixes.facts import Facts
+from kvcli.plan.mixes.names import MIXES
 
 TYPES = PLAIN | FILE_ONLY
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from kvcli.model import gguf_gemma, gguf_mixers
-from kvcli.model.gguf_meta import Meta, expert_keys, layer_kinds
+from kvcli.model.gguf import gemma as gguf_gemma
+from kvcli.model.gguf import mixers as gguf_mixers
+from kvcli.model.gguf.meta import Meta, expert_keys, layer_kinds
 
 Config = dict[str, Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kvcli.model.cache_records import Attention
-from kvcli.model.gguf_layout import FAMILIES
+from kvcli.model.gguf.layout import FAMILIES
 from kvcli.model.latent_records import Latent
 from kvcli.model.spec import ModelSpec
 

@@ -12,10 +12,10 @@ from kvcli import dtypes
 from kvcli.errors import BadInput, Notice, NotModelled
 from kvcli.model.config import build_spec, read_family
 from kvcli.model.fields import Fields
-from kvcli.model.gguf import GgufHeader, read_header
-from kvcli.model.gguf_archs import ARCHITECTURES, COMMON, MAYBE_BY_LAYER
-from kvcli.model.gguf_meta import Meta
-from kvcli.model.gguf_tensors import check_widths, count_notice, sum_tensors
+from kvcli.model.gguf.archs import ARCHITECTURES, COMMON, MAYBE_BY_LAYER
+from kvcli.model.gguf.header import GgufHeader, read_header
+from kvcli.model.gguf.meta import Meta
+from kvcli.model.gguf.tensors import check_widths, count_notice, sum_tensors
 from kvcli.model.spec import ModelSpec
 
 #: How llama.cpp's gguf-split names the parts.

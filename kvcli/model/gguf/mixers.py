@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvcli.model.gguf_meta import Meta, expert_keys
+from kvcli.model.gguf.meta import Meta, expert_keys
 
 Config = dict[str, Any]
 

@@ -2,7 +2,7 @@
 
 Endpoint, token, proxy, cache folder and offline switch are huggingface_hub's: it reads HF_ENDPOINT, HF_TOKEN, HF_HOME and
 HF_HUB_OFFLINE itself. Of a repository `config.json` is downloaded, `hf_quant_config.json` where that says nothing about
-quantisation, and of its weights the headers (hub_weights.py, hub_gguf.py); nothing of it is executed. Where the hub could not be
+quantisation, and of its weights the headers (weights.py, gguf.py); nothing of it is executed. Where the hub could not be
 asked, the copy fetched before is used and labelled; where it answered, its answer stands.
 """
 
@@ -18,11 +18,11 @@ from typing import NamedTuple
 from kvcli.errors import BadInput, CannotRunHere, KvcliError, Notice, missing_extra
 from kvcli.model import presets
 from kvcli.model.config import MAX_CONFIG_BYTES, load_json, spec_from_config, with_modelopt
-from kvcli.model.hub_access import HubAccess, HubId
-from kvcli.model.hub_cache import is_commit, remember, remembered
-from kvcli.model.hub_errors import explain, header, no_config, one_line
-from kvcli.model.hub_files import HubFiles, Listing, NotAsked, listing
-from kvcli.model.hub_pool import within
+from kvcli.model.hub.access import HubAccess, HubId
+from kvcli.model.hub.cache import is_commit, remember, remembered
+from kvcli.model.hub.errors import explain, header, no_config, one_line
+from kvcli.model.hub.files import HubFiles, Listing, NotAsked, listing
+from kvcli.model.hub.pool import within
 from kvcli.model.spec import ModelSpec
 
 #: For the first answer of the server, and for everything that one model needs.
@@ -73,14 +73,14 @@ def read_hub(wanted: HubId, access: HubAccess, assume: str | None = None) -> Mod
     spec = replace(spec, notices=(*spec.notices, *found.notices))
     if not access.headers or not is_commit(commit):
         return spec
-    from kvcli.model.hub_weights import with_hub_weights
+    from kvcli.model.hub.weights import with_hub_weights
 
     return with_hub_weights(spec, HubFiles(wanted.repo, commit, access.announce if found.asked else None, found.path.parent, CONNECT_S))
 
 
 def _gguf(wanted: HubId, listed: Listing, access: HubAccess) -> ModelSpec:
     """The model of a repository without a config, if it has one GGUF model and nothing else to choose."""
-    from kvcli.model.hub_gguf import only_model, read_hub_gguf
+    from kvcli.model.hub.gguf import only_model, read_hub_gguf
 
     names = only_model(listed.names)
     if not names or not is_commit(listed.commit):
@@ -93,7 +93,7 @@ def _gguf(wanted: HubId, listed: Listing, access: HubAccess) -> ModelSpec:
 
 def _gguf_known(wanted: HubId, failure: CannotRunHere) -> ModelSpec:
     """The same out of the cache where the hub was not asked. Raises `failure` where it was read only in part, or never."""
-    from kvcli.model.hub_gguf import only_model, read_hub_gguf
+    from kvcli.model.hub.gguf import only_model, read_hub_gguf
 
     if failure.code == "missing_extra":
         raise failure

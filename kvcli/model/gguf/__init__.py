@@ -1,0 +1,1 @@
+"""GGUF files: headers, configs and tensors of every architecture."""

@@ -1,0 +1,1 @@
+"""Hub ids: configs and headers by range requests, cached."""
