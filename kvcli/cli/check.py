@@ -42,10 +42,10 @@ def check(
     baseline: Annotated[str | None, typer.Option(metavar="FILE", help="Report only what changed since FILE was written.")] = None,
     update_baseline: Annotated[bool, typer.Option("--update-baseline", help="Write the baseline anew, unless a rule fails.")] = False,
 ) -> None:
-    """Hold deployments against the devices they run on, without a GPU and without a network.
+    """Hold deployment manifests against the devices they run on.
 
-    kvcli.yaml names the targets, their devices, load and limits. Manifests can also be given directly, with --device where they
-    do not say what they run on. Exit 1 if a rule fails, 2 if a file cannot be read.
+    Needs no GPU and no network. kvcli.yaml names the targets, their devices, load and limits; manifests can also be given directly,
+    with --device where they do not say what they run on. Exit 1 if a rule fails, 2 if a file cannot be read.
 
     Example: kvcli check kvcli.yaml --format github --md "$GITHUB_STEP_SUMMARY"
     """

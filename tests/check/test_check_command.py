@@ -275,6 +275,27 @@ def test_two_engines_in_one_pod_have_names_of_their_own(gate):
     assert [each[0] for each in verdicts(answer)] == ["Pod/chat/vllm", "Pod/chat/other"]
 
 
+def test_defaults_do_not_overrule_a_manifest(gate):
+    """They say what targets without one have; a manifest has its own engine, length and types."""
+    text = """\
+version: 1
+defaults: {engine: sglang, engine_version: "0.5", ctx: 4k, on: t4}
+targets:
+  - {name: manifest, from: pod.yaml}
+  - {name: command, command: vllm serve meta-llama/Llama-3.1-8B-Instruct}
+  - {name: told, from: pod.yaml, ctx: 2k}
+  - {name: model, model: llama3.1-8b}
+"""
+    (gate.folder / "kvcli.yaml").write_text(text)
+    document = json.loads(gate("kvcli.yaml", "--format", "json").out)
+    fits = {each["name"]: next(rule["message"] for rule in each["rules"] if rule["id"] == "KV001") for each in document["targets"]}
+    tokens = {name: message.split(" tokens")[0].split()[-1] for name, message in fits.items()}
+    assert tokens == {"manifest": "8,192", "command": "131,072", "told": "2,048", "model": "4,096"}
+    assumed = {each["name"]: " ".join(each["assumed"]) for each in document["targets"]}
+    assert "vllm 0.9" in assumed["manifest"]
+    assert "sglang" not in assumed["manifest"] + assumed["command"] + assumed["told"]
+
+
 def test_the_help_says_what_it_does(gate):
     answer = gate("--help")
     assert answer.code == 0
