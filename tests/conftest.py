@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,16 @@ def kvcli(tmp_path_factory):
         return Answer(done.returncode, done.stdout, done.stderr)
 
     return call
+
+
+@pytest.fixture
+def manual_files(tmp_path) -> Path:
+    """A folder with the files that the README shows under a name, as in ```yaml kvcli.yaml."""
+    folder = tmp_path / "manual"
+    for name, text in re.findall(r"^```\w+ (\S+)\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
 
 
 @pytest.fixture(scope="session")

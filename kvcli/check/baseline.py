@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from kvcli import __version__
 from kvcli.check.compare import MEASURES, Change, changes, finite
+from kvcli.check.files import replace_text
 from kvcli.check.verdict import LEVELS, Cell, Level, Measures, Outcome, Report
 from kvcli.errors import BadInput
 
@@ -42,6 +43,9 @@ class Baseline(NamedTuple):
 
 def read(path: str) -> Baseline:
     """Raises BadInput, with the file and the way out, for a missing, malformed or foreign file."""
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        # a pipe would be waited for
+        raise _bad(path, "is not a regular file", "baseline_unreadable")
     try:
         with open(path, "rb") as file:
             raw = file.read(MAX_BYTES + 1)
@@ -147,19 +151,9 @@ def write(report: Report, path: str) -> None:
     if refused:
         raise BadInput(refused, hint="mend or waive what fails, then update", code="baseline_refused")
     text = json.dumps(document(report), indent=2, allow_nan=False) + "\n"
-    target = os.path.realpath(path)
-    folder, name = os.path.split(target)
-    made = os.path.join(folder, f".{name}.{os.getpid()}.tmp")
     try:
-        os.makedirs(folder, exist_ok=True)
-        try:
-            # the mode that the umask leaves, since the file is committed and read by others
-            with open(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "w", encoding="ascii", newline="\n") as file:
-                file.write(text)
-            os.replace(made, target)
-        finally:
-            if os.path.lexists(made):
-                os.unlink(made)
+        os.makedirs(os.path.dirname(os.path.realpath(path)), exist_ok=True)
+        replace_text(path, text)
     except OSError as error:
         raise BadInput(
             f"the baseline {path!r} cannot be written: {error.strerror or error}",

@@ -39,14 +39,23 @@ _SETTINGS: dict[str, tuple[str, Callable[[Node, str], int | float | str | bool]]
 }
 _LIMITS = ("memory", "headroom", "ttft", "tpot", "cost_per_mtok", "regression")
 _LOAD = ("users", "ctx_p50", "ctx_p99", "ctx", "prompt", "osl", "cached_prefix")
+_POOL = ("device", "devices", "gpus", "mig", "price_hour")
+_WAIVER = ("rule", "reason", "expires", "on")
 _DEFAULTS = (*_SETTINGS, "engine", "engine_version", "on", "load", "limits", "headroom")
 _TARGET = ("name", "from", "command", "model", "waive", *_DEFAULTS)
 _TOP = ("version", "defaults", "fleet", "targets", "models", "files", "baseline")
 
 
-def is_capacity_file(document: Node) -> bool:
-    """Whether a YAML document is one of ours, and not a manifest."""
-    return isinstance(document, Mapping) and document.get("targets") is not None and document.get("kind") is None
+#: the names under which a folder's capacity file is found
+NAMES = ("kvcli.yaml", "kvcli.yml")
+
+
+def is_capacity_file(document: Node, path: str = "") -> bool:
+    """Whether a YAML document is one of ours, and not a manifest: by its keys, a misspelt one too, or by the file's name."""
+    if not isinstance(document, Mapping) or any(document.get(key) is not None for key in ("kind", "apiVersion", "services")):
+        return False
+    keys = [key.text for key, _ in document.pairs]
+    return path.rpartition("/")[2] in NAMES or "targets" in keys or ("version" in keys and values.near("targets", keys) != "")
 
 
 def read_capacity(document: Node, path: str) -> Capacity:
@@ -92,7 +101,7 @@ def _pool(key: Scalar, node: Node) -> Pool:
     if isinstance(node, Scalar):  # `l4-pool: l4`
         return Pool(key.text, key.place, values.word(node, f"fleet.{key.text}"))
     pool = values.mapping(node, f"fleet.{key.text}")
-    values.only(pool, ("device", "devices", "gpus", "mig", "price_hour"), f"fleet.{key.text}")
+    values.only(pool, _POOL, f"fleet.{key.text}")
     device = pool.get("device")
     if device is None:
         raise values.bad(key.place, f"the pool {key.text!r} names no device", "device: h100-sxm5-80")
@@ -117,14 +126,15 @@ def _target(node: Mapping, defaults: Mapping, pools: Lookup[str, Pool]) -> Targe
         raise values.bad(node.place, f"{what} says not what is deployed", "give it from:, command: or model:")
     if "from" in sources and "command" in sources:
         raise values.bad(node.place, f"{what} has both from: and command:", "leave one out")
-    read = {key: _word(node, key) or _word(defaults, key) for key in ("engine", "engine_version")}
+    # a manifest says for itself what defaults would say; only what stands in the target overrides it
+    shared = defaults if sources == ["model"] else Mapping((), defaults.place)
+    read = {key: _word(node, key) or _word(shared, key) for key in ("engine", "engine_version")}
     on = node.get("on") or defaults.get("on")
     settings = {}
-    for source in (defaults, node):
+    for source in (shared, node):
         for key, (setting, reader) in _SETTINGS.items():
             value = source.get(key)
-            # a manifest says for itself what defaults would say; only what stands in the target overrides it
-            if value is not None and (source is node or ("model" in sources and len(sources) == 1)):
+            if value is not None:
                 settings[setting] = Setting(reader(value, f"{what}: {key}"), f"{key}: {values.word(value, key).text}", value.place)
     return Target(
         name=name,
@@ -207,7 +217,7 @@ def _waivers(node: Mapping, what: str, pools: Lookup[str, Pool]) -> tuple[Waiver
 
 
 def _waiver(node: Mapping, what: str) -> WaiverRule:
-    values.only(node, ("rule", "reason", "expires", "on"), f"{what}: a waiver")
+    values.only(node, _WAIVER, f"{what}: a waiver")
     rule, reason, expires = (
         values.word(node.get(key) or _missing(node, f"{what}: a waiver needs its {key}"), key).text for key in ("rule", "reason", "expires")
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from kvcli.check.capacity import Capacity, Pool, Target
-from kvcli.check.capacity_file import is_capacity_file, read_capacity
+from kvcli.check.capacity_file import NAMES, is_capacity_file, read_capacity
 from kvcli.check.cards import part_of_card
 from kvcli.check.case import Case, make_case
 from kvcli.check.deployment import Deployment
@@ -22,6 +23,9 @@ from kvcli.check.yaml_reader import load_documents, read_text
 from kvcli.errors import BadInput
 from kvcli.hardware.accelerators import Accelerator, find
 from kvcli.hardware.mig import instance
+
+#: codes of errors that are about the reference to a manifest, not about what the manifest says
+_OF_REFERENCE = ("unknown_reference", "bad_reference", "unreadable_file", "not_a_file")
 
 
 class Gathered(NamedTuple):
@@ -41,42 +45,68 @@ class Device(NamedTuple):
 
 
 def gather(paths: Sequence[Path], devices: Sequence[str] = (), strict: bool = False) -> Gathered:
-    """Raises BadInput, with the file and line, for what cannot be read. `devices`: for manifests that are given directly."""
+    """Raises BadInput, with the file and line, for what cannot be read. `devices`: for manifests that are given directly.
+
+    A folder with a capacity file is what that file says; other folders are their manifests.
+    """
     capacities, manifests = [], []
-    for path in paths:
+    for path in dict.fromkeys(_capacity_of_folder(each) for each in paths):
         capacity = _capacity(path)
         if capacity is None:
             manifests.append(path)
         else:
             capacities.append((capacity, path.parent))
+    if devices and not manifests:
+        hint = "in a capacity file the target says it: on: [h100-sxm5-80]"
+        raise BadInput("--device is for manifests given directly, and none is given", hint, "usage")
+    for name in devices:
+        find(name)
     cases: list[Case] = []
     for capacity, base in capacities:
         models = Models(capacity.models, base)
+        for each in capacity.files:
+            if not os.path.exists(base / each.text):
+                raise BadInput(f"{each.place.label}: files: there is no {each.text[:200]}", "check the path", "unreadable_file")
         also = [base / each.text for each in capacity.files]
         for target in capacity.targets:
             cases += _of_target(target, capacity, models, base, also, strict)
     if manifests:
-        cases += _direct(manifests, devices, strict)
+        cases += _direct(manifests, tuple(dict.fromkeys(devices)), strict)
     if not cases:
         names = ", ".join(path.as_posix() for path in paths)
-        raise BadInput(f"{names}: nothing there starts an engine that kvcli knows", "give a kvcli.yaml, or manifests of model servers")
-    return Gathered(tuple(_distinct(cases)), tuple(capacity for capacity, _ in capacities))
+        message = f"{names[:400]}: nothing there starts an engine that kvcli knows"
+        raise BadInput(message, "give a kvcli.yaml, or manifests of model servers", "nothing_to_check")
+    return Gathered(tuple(_with_own_names(cases)), tuple(capacity for capacity, _ in capacities))
 
 
-def _distinct(cases: list[Case]) -> list[Case]:
-    """No two of one name on one device, since a baseline could not tell them apart: where there are, with file, container, or a number."""
-    longer: tuple[Callable[[Case], str], ...] = (
-        lambda case: f"{case.deployment.place.file}#{case.target.name}",
-        lambda case: f"{case.target.name}/{case.deployment.container}",
-    )
-    for name in longer:
-        count = Counter(_key(case) for case in cases)
-        cases = [_named(case, name(case)) if count[_key(case)] > 1 else case for case in cases]
-    seen: Counter[tuple[str, str]] = Counter()
-    for at, case in enumerate(cases):
-        seen[_key(case)] += 1
-        if seen[_key(case)] > 1:
-            cases[at] = _named(case, f"{case.target.name} ({seen[_key(case)]})")
+def _capacity_of_folder(path: Path) -> Path:
+    return next((path / name for name in NAMES if os.path.isfile(path / name)), path)
+
+
+def _capacity(path: Path) -> Capacity | None:
+    if os.path.isdir(path) or path.suffix.lower() not in (".yaml", ".yml", ".json"):
+        return None
+    file = path.as_posix()
+    documents = load_documents(read_text(path), file)
+    ours = [each for each in documents if is_capacity_file(each, file)]
+    if ours and len(documents) > 1:
+        raise BadInput(f"{documents[1].place.label}: a capacity file is one document", "give the manifests a file of their own", "bad_file")
+    return read_capacity(ours[0], file) if ours else None
+
+
+def _with_own_names(cases: list[Case]) -> list[Case]:
+    """Two deployments of one name on one device (overlays, engines in one pod) are told apart, so that a baseline can keep both."""
+    held = Counter(_key(case) for case in cases)
+    for longer in (_with_file, _with_container):
+        again = [case._replace(target=case.target._replace(name=longer(case))) if held[_key(case)] > 1 else case for case in cases]
+        if len({_key(case) for case in again}) > len(held):
+            cases, held = again, Counter(_key(case) for case in again)
+    counted: Counter[tuple[str, str]] = Counter()
+    for index, case in enumerate(cases):
+        counted[_key(case)] += 1
+        if counted[_key(case)] > 1:
+            name = f"{case.target.name} ({counted[_key(case)]})"
+            cases[index] = case._replace(target=case.target._replace(name=name))
     return cases
 
 
@@ -84,17 +114,12 @@ def _key(case: Case) -> tuple[str, str]:
     return case.target.name, case.device.text if case.device else ""
 
 
-def _named(case: Case, name: str) -> Case:
-    return case._replace(target=case.target._replace(name=name))
+def _with_container(case: Case) -> str:
+    return f"{case.target.name}/{case.deployment.container}" if case.deployment.container else case.target.name
 
 
-def _capacity(path: Path) -> Capacity | None:
-    if path.is_dir() or path.suffix.lower() not in (".yaml", ".yml", ".json"):
-        return None
-    documents = load_documents(read_text(path), path.as_posix())
-    if len(documents) == 1 and is_capacity_file(documents[0]):
-        return read_capacity(documents[0], path.as_posix())
-    return None
+def _with_file(case: Case) -> str:
+    return f"{case.target.place.file}#{case.target.name}"
 
 
 def _of_target(target: Target, capacity: Capacity, models: Models, base: Path, also: list[Path], strict: bool) -> list[Case]:
@@ -117,11 +142,7 @@ def _deployments(target: Target, base: Path, also: list[Path]) -> list[Deploymen
         try:
             launches = launches_at(target.source.text, base, also)
         except BadInput as error:
-            if (
-                error.code != "unreadable_file"
-                and error.message.startswith(target.source.text.partition("#")[0])
-                and ":" in error.message[:200]
-            ):
+            if error.code not in _OF_REFERENCE:  # the manifest itself is at fault, and the message says where
                 raise
             raise BadInput(f"{target.source.place.label}: {error.message}", error.hint, error.code) from None
     elif target.command is not None:
@@ -137,9 +158,8 @@ def _deployments(target: Target, base: Path, also: list[Path]) -> list[Deploymen
     if not found:
         word = target.source or target.command
         what = word.text if word else target.name
-        raise BadInput(
-            f"{target.place.label}: {what[:200]} starts no engine that kvcli knows", "name the container: FILE#Kind/name/container"
-        )
+        hint = "name the container: FILE#Kind/name/container" if target.source else "write it as its shell would run it: vllm serve MODEL …"
+        raise BadInput(f"{(word or target).place.label}: {what[:200]!r} starts no engine that kvcli knows", hint, "nothing_to_check")
     return found
 
 
@@ -155,7 +175,7 @@ def _devices(target: Target, deployment: Deployment, capacity: Capacity) -> list
     if not target.on:
         return _cards(deployment)
     found = []
-    for word in target.on:
+    for word in {each.text: each for each in target.on}.values():
         pool = capacity.pools.get(word.text)
         device = _part(pool.device if pool else word, word, pool, deployment)
         if device.part is None and pool is None and capacity.pools:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from kvcli.check.compare import MEASURES
 from kvcli.check.gather import gather
 from kvcli.check.rules import known, memory, shape, time
 from kvcli.check.verdict import Cell, Measures, Outcome, Report, Waiver
+from kvcli.errors import BadInput
 from kvcli.plan.time.limits import tpot_floor_s, ttft_floor_s
 
 Rule = Callable[[Case], Outcome | list[Outcome]]
@@ -32,16 +34,25 @@ def check(
 ) -> tuple[Report, str | None]:
     """The report, and the path of the baseline: the one given, else the one that the capacity files name.
 
-    A named baseline may be missing until it is first written, a given one only while `updating`. Raises BadInput for files that
-    cannot be read; what a deployment has wrong is an outcome.
+    A named baseline may be missing until it is first written, a given one only while `updating`, which also writes a broken one anew.
+    Raises BadInput for files that cannot be read; what a deployment has wrong is an outcome.
     """
     gathered = gather(paths, devices, strict)
     named = [(Path(each.path).parent / each.baseline.text).as_posix() for each in gathered.capacities if each.baseline]
+    if baseline is None and len(set(named)) > 1:
+        hint = "check them one by one, or give --baseline FILE"
+        raise BadInput(f"the capacity files name different baselines: {', '.join(sorted(set(named)))[:200]}", hint, "usage")
     report = Report(tuple(_cell(case, today) for case in gathered.cases))
     path = baseline or (named[0] if named else None)
-    if path is None or (not Path(path).exists() and (updating or baseline is None)):
+    if path is None or (not os.path.exists(path) and (updating or baseline is None)):
         return report, path
-    report = against(report, read(path))
+    try:
+        held = read(path)
+    except BadInput:
+        if updating:
+            return report, path
+        raise
+    report = against(report, held)
     cells = zip(report.cells, gathered.cases, strict=True)
     return report._replace(cells=tuple(_compared(cell, case, today) for cell, case in cells)), path
 

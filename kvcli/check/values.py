@@ -45,13 +45,18 @@ def words(node: Node, what: str) -> tuple[Word, ...]:
     return (word(node, what),) if isinstance(node, Scalar) else tuple(word(each, what) for each in items(node, what))
 
 
+def near(word: str, known: Iterable[str]) -> str:
+    """The one of `known` that `word` may be a slip for; empty where none is."""
+    return next(iter(difflib.get_close_matches(word, list(known), 1)), "")
+
+
 def only(node: Mapping, known: Iterable[str], what: str) -> None:
     """Raises BadInput for a key that nothing reads, naming the nearest that is read."""
     known = list(known)
     for key, _ in node.pairs:
         if key.text not in known:
-            near = difflib.get_close_matches(key.text, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else "known are " + ", ".join(known)
+            meant = near(key.text, known)
+            hint = f"did you mean {meant!r}?" if meant else "known are " + ", ".join(known)
             raise bad(key.place, f"{what} has no key {key.text[:60]!r}", hint)
 
 

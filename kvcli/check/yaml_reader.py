@@ -45,7 +45,7 @@ def read_text(path: Path) -> str:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-            raise BadInput(f"{name}:1: {kind}, a file was expected", "name a YAML file or a script", "not_a_file")
+            raise BadInput(f"{name}: {kind}, a file was expected", "name a YAML file or a script", "not_a_file")
         if status.st_size > MAX_BYTES:
             raise _too_large(name, status.st_size)
         with path.open("rb") as stream:
@@ -53,7 +53,7 @@ def read_text(path: Path) -> str:
             data = stream.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise BadInput(f"{name}:1: cannot be read: {reason}", "check the path", "unreadable_file") from error
+        raise BadInput(f"{name}: cannot be read: {reason}", "check the path", "unreadable_file") from error
     if len(data) > MAX_BYTES:
         raise _too_large(name, len(data))
     try:

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from importlib import import_module
+from itertools import pairwise
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -105,7 +106,7 @@ def run(arguments: list[str]) -> int:
         hint = f"{context.command_path} --help" if context else "kvcli --help"
         return _fail(arguments, "usage", error.format_message().rstrip("."), hint, error.exit_code)
     except (Interrupted, KeyboardInterrupt, typer.Abort):
-        if "--json" in arguments:
+        if _json_wanted(arguments):
             _print_error("interrupted", "interrupted", "")
         return EXIT_INTERRUPTED
     except ClosedPipe:
@@ -123,11 +124,19 @@ def _with_default(arguments: list[str], option: str, value: str) -> list[str]:
 
 
 def _fail(arguments: list[str], code: str, message: str, hint: str, exit_code: int) -> int:
-    """One sentence and the way out on stderr; under --json one document on stdout as well."""
-    if "--json" in arguments:
+    """One sentence and the way out on stderr; where JSON is asked for one document on stdout as well."""
+    if _json_wanted(arguments):
         _print_error(code, message, hint)
     print(f"kvcli: {message}" + (f"\n  {hint}" if hint else ""), file=sys.stderr)
     return exit_code
+
+
+def _json_wanted(arguments: list[str]) -> bool:
+    """Whether stdout is to be one JSON document. The --json of `check` names a file."""
+    if arguments[:1] != ["check"]:
+        return "--json" in arguments
+    pairs = set(pairwise(arguments))
+    return bool(pairs & {("--format", "json"), ("--json", "-")} or {"--format=json", "--json=-"} & set(arguments))
 
 
 def _print_error(code: str, message: str, hint: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import json
 import os
 import sys
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvcli.errors import EXIT_NO, BadInput
+from kvcli.errors import EXIT_NO, BadInput, CannotRunHere
 
 if TYPE_CHECKING:
     from kvcli.check.verdict import Report
@@ -24,22 +25,27 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=
 
 @app.command()
 def check(
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="kvcli.yaml, manifests, compose files, scripts, or folders.")],
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE...", help="kvcli.yaml, manifests, compose files, scripts, or folders of them.")
+    ],
     device: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="For manifests given directly: the part they run on; repeatable.")
+        list[str] | None, typer.Option(metavar="NAME", help="The part that manifests given directly run on; repeatable.")
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="What is unknown fails: device, model, arguments.")] = False,
-    form: Annotated[str, typer.Option("--format", metavar="F", help=f"On stdout: {', '.join(FORMATS)}.")] = "text",
-    junit: Annotated[str | None, typer.Option(metavar="FILE", help="JUnit XML beside it.")] = None,
-    sarif: Annotated[str | None, typer.Option(metavar="FILE", help="SARIF 2.1.0 beside it.")] = None,
-    md: Annotated[str | None, typer.Option(metavar="FILE", help="Markdown beside it, appended: $GITHUB_STEP_SUMMARY.")] = None,
-    json_file: Annotated[str | None, typer.Option("--json", metavar="FILE", help="The JSON document beside it; - is stdout.")] = None,
-    baseline: Annotated[str | None, typer.Option(metavar="FILE", help="Report only what changed since it was written.")] = None,
-    update_baseline: Annotated[bool, typer.Option("--update-baseline", help="Write the baseline, unless a rule failed.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="An unknown device, model or argument fails.")] = False,
+    form: Annotated[str, typer.Option("--format", metavar="F", help=f"What goes to stdout: {', '.join(FORMATS)}.")] = "text",
+    junit: Annotated[str | None, typer.Option(metavar="FILE", help="Also write JUnit XML.")] = None,
+    sarif: Annotated[str | None, typer.Option(metavar="FILE", help="Also write SARIF 2.1.0.")] = None,
+    md: Annotated[str | None, typer.Option(metavar="FILE", help="Append a Markdown table, as to $GITHUB_STEP_SUMMARY.")] = None,
+    json_file: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Also write the JSON document; - is --format json.")
+    ] = None,
+    baseline: Annotated[str | None, typer.Option(metavar="FILE", help="Report only what changed since FILE was written.")] = None,
+    update_baseline: Annotated[bool, typer.Option("--update-baseline", help="Write the baseline anew, unless a rule fails.")] = False,
 ) -> None:
-    """Hold deployments against the devices they run on, without a GPU and without a network.
+    """Hold deployment manifests against the devices they run on.
 
-    Exit 1 if any rule fails, 2 if a file cannot be read.
+    Needs no GPU and no network. kvcli.yaml names the targets, their devices, load and limits; manifests can also be given directly,
+    with --device where they do not say what they run on. Exit 1 if a rule fails, 2 if a file cannot be read.
 
     Example: kvcli check kvcli.yaml --format github --md "$GITHUB_STEP_SUMMARY"
     """
@@ -47,28 +53,44 @@ def check(
         form, json_file = "json", None
     if form not in FORMATS:
         raise BadInput(f"--format {form[:40]!r} is no format of kvcli check", hint="one of " + ", ".join(FORMATS), code="usage")
+    outputs = {"--junit": junit, "--sarif": sarif, "--json": json_file, "--md": md, "--baseline": baseline}
+    _distinct(files, outputs)
     from kvcli.check import baseline as kept
     from kvcli.check.run import check as run
 
     report, path = run([Path(each) for each in files], today(), device or (), strict, baseline, update_baseline)
-    for target, make in ((junit, _junit), (sarif, _sarif), (json_file, _json)):
-        if target is not None:
-            _write(target, make(report))
-    if md is not None:
-        _write(md, _markdown(report), append=True)
-    sys.stdout.write(_FORMATS[form](report))
-    if update_baseline:
-        if path is None:
-            raise BadInput(
-                "--update-baseline has no file to write", hint="--baseline FILE, or baseline: in the capacity file", code="usage"
-            )
-        refused = kept.refusal(report)
-        if refused is None:
-            kept.write(report, path)
-        else:
-            print(f"kvcli: {refused}", file=sys.stderr)
+    if update_baseline and path is None:
+        hint = "--baseline FILE, or baseline: in the capacity file"
+        raise BadInput("--update-baseline has no file to write", hint=hint, code="usage")
+    # all is made before anything is written, and written before the answer is given
+    made = {option: _MAKERS[option](report) for option, target in outputs.items() if target is not None and option in _MAKERS}
+    answer = _FORMATS[form](report)
+    for option, text in made.items():
+        _write(str(outputs[option]), text, append=option == "--md")
+    refused = kept.refusal(report) if update_baseline else None
+    if update_baseline and path is not None and refused is None:
+        kept.write(report, path)
+    sys.stdout.write(answer)
+    if refused is not None:
+        print(f"kvcli: {refused}", file=sys.stderr)
     if not report.passed:
         raise typer.Exit(EXIT_NO)
+
+
+def _distinct(files: list[str], outputs: dict[str, str | None]) -> None:
+    """Refuses names that are empty, as a variable that is not set leaves them, and outputs that would overwrite one another or an input."""
+    taken: dict[str, str] = {}
+    for name, path in [*(("FILE", each) for each in files), *outputs.items()]:
+        if path is None:
+            continue
+        if not path.strip():
+            raise BadInput(f"{name} is an empty text, no name of a file", hint="is a variable not set?", code="usage")
+        real = os.path.realpath(path)
+        if name != "FILE" and real in taken:
+            raise BadInput(f"{name} {path} is what {taken[real]} names too", hint="give each output a file of its own", code="usage")
+        # devices and pipes can be given twice
+        if os.path.isfile(path) or not os.path.exists(path):
+            taken[real] = name
 
 
 def today() -> datetime.date:
@@ -83,11 +105,16 @@ def today() -> datetime.date:
 
 
 def _write(path: str, text: str, append: bool = False) -> None:
+    """Raises BadInput or CannotRunHere; then a file that was there is as it was."""
+    from kvcli.check.files import append_text, replace_text
+
     try:
-        with Path(path).open("a" if append else "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        (append_text if append else replace_text)(path, text)
     except OSError as error:
-        raise BadInput(f"{path}: {error.strerror or error}", hint="name a file that can be written", code="unwritable_file") from None
+        reason = error.strerror or error
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise CannotRunHere(f"{path} cannot be written: {reason}", hint="free some space", code="disk_full") from None
+        raise BadInput(f"{path} cannot be written: {reason}", hint="name a file in a folder that exists", code="unwritable_file") from None
 
 
 def _text(report: Report) -> str:
@@ -139,3 +166,4 @@ def _markdown(report: Report) -> str:
 
 
 _FORMATS: dict[str, Callable[[Report], str]] = {"text": _text, "json": _json, "github": _github, "gitlab": _gitlab, "azure": _azure}
+_MAKERS: dict[str, Callable[[Report], str]] = {"--junit": _junit, "--sarif": _sarif, "--json": _json, "--md": _markdown}

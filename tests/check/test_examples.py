@@ -218,7 +218,7 @@ def test_manifests_of_one_name_are_told_apart(kvcli, examples):
     assert kvcli(*given, "--update-baseline", cwd=examples).code == 0
     done = kvcli(*given, "--format", "json", cwd=examples)
     names = [each["name"] for each in json.loads(done.out)["targets"]]
-    copy = "deploy/copy.yaml#Deployment/chat/vllm"
+    copy = "deploy/copy.yaml#Deployment/chat"
     assert {"deploy/chat.yaml#Deployment/chat", copy, f"{copy} (2)"} <= set(names) and len(names) == len(set(names))
 
 

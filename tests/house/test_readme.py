@@ -21,10 +21,10 @@ def masked(text):
     return [re.sub(r"\s+", " ", MACHINE.sub("#", line)).strip() for line in text.strip().splitlines() if not set(line.strip()) <= set("─ ")]
 
 
-def test_the_readme_shows_all_three_verbs():
+def test_the_readme_shows_the_verbs():
     verbs = [shlex.split(command)[1] for command, _ in BLOCKS]
     assert verbs.count("plan") >= 3
-    assert {"run", "verify"} <= set(verbs)
+    assert {"run", "verify", "check"} <= set(verbs)
 
 
 @pytest.mark.parametrize(("command", "shown"), BLOCKS, ids=[command for command, _ in BLOCKS])
@@ -34,14 +34,18 @@ def test_a_command_of_the_readme(kvcli, request, command, shown):
         pytest.importorskip("torch", reason="this example needs the extra `run`")
     if arguments[0] == "run" and "--random-weights" not in arguments:
         request.getfixturevalue("default_gguf")
-    answer = kvcli(*arguments, env={"CUDA_VISIBLE_DEVICES": ""})
-    assert answer.code == 0, answer.err
+    where = {}
+    if arguments[0] == "check":
+        where = {"cwd": request.getfixturevalue("manual_files")}
+    answer = kvcli(*arguments, env={"CUDA_VISIBLE_DEVICES": "", **({"PYTHONPATH": str(README.parent)} if where else {})}, **where)
+    # the gate is shown as it fails
+    assert answer.code == (1 if arguments[0] == "check" else 0), answer.err
     if os.environ.get("KVCLI_UPDATE_README"):
         text = README.read_text(encoding="utf-8")
         tidy = "\n".join(line.rstrip() for line in answer.out.rstrip().splitlines())
         README.write_text(text.replace(f"$ {command}\n{shown}```", f"$ {command}\n{tidy}\n```"), encoding="utf-8")
         return
-    if arguments[0] == "plan":
+    if arguments[0] in ("plan", "check"):
         assert [line.rstrip() for line in answer.out.rstrip().splitlines()] == shown.rstrip().splitlines()
     elif arguments[0] == "verify" or "--compare" in arguments:
         assert masked(answer.out) == masked(shown)
@@ -60,10 +64,35 @@ def test_inline_commands_exist(kvcli):
     for verb in set(re.findall(r"`kvcli ([a-z]+)", text)):
         assert kvcli(verb, "--help").code == 0
     options = set(re.findall(r"`(--[a-z-]+)", text)) - {"--help"}
-    helps = "".join(kvcli(verb, "--help").out for verb in ("plan", "run", "verify", "devices"))
+    helps = "".join(kvcli(verb, "--help").out for verb in ("plan", "run", "verify", "devices", "check"))
     assert not {option for option in options if option not in helps}
     for target in ("demo", "test"):
         assert re.search(rf"^{target}:", (README.parent / "Makefile").read_text(), re.MULTILINE)
+
+
+def rows(heading):
+    """The cells of the table that begins with that line."""
+    table = README.read_text(encoding="utf-8").split(f"\n{heading}\n")[1].split("\n\n")[0]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines()[1:]]
+
+
+def test_the_rules_are_those_of_the_program():
+    from kvcli.check.verdict import RULES
+
+    assert rows("| rule | name | what must hold |") == [[rule, *RULES[rule]] for rule in sorted(RULES)]
+
+
+def test_the_keys_are_those_that_the_reader_knows():
+    from kvcli.check import capacity_file as reader
+
+    told = {}
+    for of, keys, _ in rows("| of | keys | meaning |"):
+        told.setdefault(of, []).extend(re.findall(r"`([^`]+)`", keys))
+    known = {"file": reader._TOP, "pool": reader._POOL, "target": reader._TARGET, "load": reader._LOAD}
+    known |= {"limits": reader._LIMITS, "waiver": reader._WAIVER}
+    assert {of: sorted(keys) for of, keys in told.items()} == {of: sorted(keys) for of, keys in known.items()}
+    # what the row of `defaults` says
+    assert set(reader._TARGET) - set(reader._DEFAULTS) == {"name", "from", "command", "model", "waive"}
 
 
 def test_the_changelog_has_the_version_or_unreleased():

@@ -66,7 +66,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
     count = 0
     for given in paths:
         path = Path(os.path.normpath(given))
-        if not path.is_dir():
+        if not os.path.isdir(path):  # Path's own fails for names that are too long
             yield path
             continue
         for folder, folders, names in os.walk(path):
