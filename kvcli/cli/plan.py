@@ -214,10 +214,14 @@ def plan(
         print_answers(requests, require or [], solving, emit, as_json, other, bool(given.get(solving or "")), local, ranked)
         return
     plans, failed = built(requests, sweeping=bool(over))
+    if human and len(plans) > 1 and not explain and (efficiency, calibrate, slo, price_hour) != (None,) * 4:
+        local.append(Notice("one_plan_only", "costs, limits and estimates are shown for one context on one device: --ctx, --device"))
     if over and human and not explain:
         from kvcli.report.matrix import print_matrix
 
         print_matrix(plans, failed, list(over))
+        for notice in local:
+            print(f"note: {notice.message}", file=sys.stderr)
         return
     if as_json:
         # one string first, so that an interrupt cannot leave half a document

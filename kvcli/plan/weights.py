@@ -28,8 +28,8 @@ INT4_GROUPS = {name: DType(name, 2 * size, size + 5) for size in (32, 64, 128) f
 
 #: Multiply units that could carry the products, by weight type; the fastest one bounds the time from below.
 _UNITS = {
-    # 4-bit weights are also multiplied with activations of 8 bits (W4A8)
-    **dict.fromkeys(("int4", "int4-g32", "int4-g64", "int4-g128"), ("int8", "fp8", "bf16", "fp16")),
+    # 4-bit weights are also multiplied with activations of 8 bits (W4A8), and of 4 where there are units for that (W4A4)
+    **dict.fromkeys(("int4", "int4-g32", "int4-g64", "int4-g128"), ("int4", "int8", "fp8", "bf16", "fp16")),
     "fp8": ("fp8", "bf16", "fp16"),
     "int8": ("int8", "bf16", "fp16"),
     "nvfp4": ("fp4", "fp8", "bf16", "fp16"),

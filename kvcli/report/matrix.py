@@ -47,7 +47,7 @@ def print_matrix(plans: Sequence[Plan], failed: Sequence[Failed], axes: Sequence
 def _print_one(name: str, engine: str, plans: Sequence[Plan], failed: Sequence[Failed], axes: Sequence[str]) -> None:
     cells: dict[tuple[str, ...], str] = {}
     for plan in plans:
-        size = format_bytes(plan.device_bytes)
+        size = format_bytes(plan.device_bytes if plan.memory is None else plan.memory.total_bytes)
         fits = "" if plan.memory is None else " fits" if plan.memory.fits else " no"
         cells[tuple(_OF_PLAN[axis](plan) for axis in axes)] = size + fits
     for each in failed:
@@ -55,7 +55,9 @@ def _print_one(name: str, engine: str, plans: Sequence[Plan], failed: Sequence[F
     rows = list(dict.fromkeys(key[0] for key in cells))
     columns = list(dict.fromkeys(key[1] for key in cells)) if len(axes) > 1 else [""]
     body = [[row, *(cells.get((row, column) if len(axes) > 1 else (row,), "") for column in columns)] for row in rows]
-    title = f"{name}, {engine}: weights and cache on the fullest device"
+    usable = {plan.memory.usable_bytes for plan in plans if plan.memory is not None}
+    of = f" of {format_bytes(usable.pop())} usable" if len(usable) == 1 else ""
+    title = f"{name}, {engine}: " + (f"memory of the fullest device, at least{of}" if of or usable else "weights and cache")
     first = axes[0] + (f" \\ {axes[1]}" if len(axes) > 1 else "")
     print_terminal([Column(first), *(Column(column or "bytes") for column in columns)], body, title=title)
     for message in dict.fromkeys(each.error.message for each in failed):

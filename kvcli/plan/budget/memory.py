@@ -108,7 +108,7 @@ def memory_on(
     part = share(engine.name, engine.version, device, split, options.utilization, _drafter(request))
     default = defaults(engine.name, device, split)
     work = largest_pass(request, default, options)
-    needs = overheads(engine.name, spec, work, split.devices, _cells(request), options)
+    needs = overheads(engine.name, spec, work, split.devices, _cells(request), options, device.kind == "cpu")
     static = sum(int(line.amount) for line in contents if line.item not in ("kv_cache", "recurrent_state", "draft_kv_cache"))
     stored = sum(int(line.amount) for line in contents) - static
     # a pool of given size is taken whatever the share says

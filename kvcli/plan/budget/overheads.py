@@ -117,9 +117,12 @@ CONTEXT_NEED = need("cuda_context", *CONTEXT, Formula("context_seen"), Basis.CON
 IDEAL_CONTEXT = need("cuda_context", 0, CONTEXT[1], Formula("context_seen"), Basis.CONSTANT, CONTEXTS)
 
 
-def overheads(engine: str, spec: ModelSpec, work: Pass, devices: int, cells: int, options: BudgetOptions) -> tuple[Need, ...]:
+def overheads(
+    engine: str, spec: ModelSpec, work: Pass, devices: int, cells: int, options: BudgetOptions, cpu: bool = False
+) -> tuple[Need, ...]:
     """All but the engine's reserve, in the order they are read. `cells` are the tokens of llama.cpp's mask."""
-    ggml = engine in ("llama.cpp", "ollama")  # its graphs hold no memory of their own, its buffers are allocated once
+    # a CPU has no graphs; ggml's hold no memory of their own, and its buffers are allocated once
+    ggml = cpu or engine in ("llama.cpp", "ollama")
     found = [*_passes(engine, spec, work, cells, options)]
     if options.graphs_bytes is not None:
         found.append(_of_user("cuda_graphs", options.graphs_bytes, "--graphs"))
@@ -127,7 +130,8 @@ def overheads(engine: str, spec: ModelSpec, work: Pass, devices: int, cells: int
         found.append(GRAPHS_NEED)
     if options.reserve_bytes is not None:
         return (*found, _of_user("reserve", options.reserve_bytes, "--reserve"))
-    found.append(IDEAL_CONTEXT if engine == "ideal" else CONTEXT_NEED)
+    if not cpu:
+        found.append(IDEAL_CONTEXT if engine == "ideal" else CONTEXT_NEED)
     if devices > 1:
         found.append(LINKS_NEED)
     if not ggml:
