@@ -30,7 +30,7 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 unit: $(STAMP)
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto
 
 # engines themselves against their storage rules; llama.cpp comes as a package for CPUs, and a second one has the quantiser
 test-engines: $(STAMP)

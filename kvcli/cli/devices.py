@@ -108,7 +108,7 @@ def _filtered(vendor: str | None, kind: str | None, min_memory: str | None) -> l
             parts = [part for part in parts if getattr(part, field).lower() == wanted.strip().lower()]
     if min_memory is not None:
         least = parse_size(min_memory, "--min-memory")
-        parts = [part for part in parts if part.memory_bytes is not None and part.memory_bytes >= least]
+        parts = [part for part in parts if part.memory_bytes is None or part.memory_bytes >= least]
     return parts
 
 

@@ -80,12 +80,12 @@ def test_one_token_has_no_tpot():
 
 def test_the_ratio_to_the_floor_of_a_known_part():
     """Steps see 4, 5 and 6 tokens. A token is 2 layers x 2 heads x 8 dims x 2 x 4 B = 256 B."""
-    part = replace(find("l4"), last_level_cache_bytes=0, bandwidth_bytes_per_s=1e6, bandwidth_bound_bytes_per_s=2e6)
+    part = replace(find("l4"), last_level_cache_bytes=1, bandwidth_bytes_per_s=1e6, bandwidth_bound_bytes_per_s=2e6)
     record, _ = measure(runner(clock=FakeClock(0, 1, 0, 10**9, 0, 10**9, 0, 10**9), part=part))
     read = 4 * TINY.active_parameters + 256 * 5
     assert record.mean_read_bytes_per_step == read
-    assert record.tpot_floor_s == pytest.approx(read / 2e6)
-    assert record.measured_over_floor == pytest.approx(2e6 / read)
+    assert record.tpot_floor_s == pytest.approx((read - 1) / 2e6)
+    assert record.measured_over_floor == pytest.approx(2e6 / (read - 1))
     assert record.mbu == pytest.approx(read / 1e6)
     assert record.mfu is not None
 
