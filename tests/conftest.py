@@ -13,6 +13,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # each worker has a core: threads of several would wait for each other, spinning; children of tests inherit it
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 @dataclass(frozen=True)
 class Answer:
