@@ -25,7 +25,7 @@ from transformers.models.auto import modeling_auto
 from kvcli.dtypes import KvTypes, known
 from kvcli.errors import KvcliError, NotModelled
 from kvcli.model.config import spec_from_config
-from kvcli.plan.plan import build as build_plan
+from kvcli.plan.build import build as build_plan
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.storage.policy import policy
 from kvcli.plan.workload import Workload

@@ -12,7 +12,8 @@ from kvcli.check.requests import Asked, ask
 from kvcli.check.verdict import Level, Outcome
 from kvcli.errors import KvcliError, NotModelled
 from kvcli.hardware.accelerators import Accelerator
-from kvcli.plan.plan import Plan, build
+from kvcli.plan.build import build
+from kvcli.plan.plan import Plan
 from kvcli.plan.request import PlanRequest
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from kvcli.errors import BadInput, KvcliError, Notice, NotModelled
 from kvcli.model.resolve import resolve
 from kvcli.model.spec import ModelSpec
-from kvcli.plan.plan import Plan, build
+from kvcli.plan.build import build
+from kvcli.plan.plan import Plan
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.sharing.split import ALONE, Split
 from kvcli.units import parse_count, parse_counts, parse_rate, parse_size

@@ -16,9 +16,10 @@ from kvcli.measure.devices import device_clock, free_bytes, is_out_of_memory, pe
 from kvcli.measure.environment import environment
 from kvcli.model.layers import read_bytes
 from kvcli.model.spec import ModelSpec
+from kvcli.plan.build import build
 from kvcli.plan.document import plan_document
 from kvcli.plan.floors import decode_flops, floor_terms, forward_flops
-from kvcli.plan.plan import Plan, build
+from kvcli.plan.plan import Plan
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.storage.kvcli import BuiltIn
 from kvcli.plan.workload import Workload

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from kvcli.dtypes import DType, KvTypes
-from kvcli.plan.plan import build
+from kvcli.plan.build import build
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.storage.kvcli import BuiltIn
 from kvcli.plan.workload import Workload

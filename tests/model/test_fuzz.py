@@ -9,8 +9,8 @@ from pathlib import Path
 
 from kvcli.errors import KvcliError
 from kvcli.model.config import spec_from_config
+from kvcli.plan.build import build
 from kvcli.plan.document import plan_document
-from kvcli.plan.plan import build
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.storage.policy import policy
 from kvcli.plan.workload import Workload

@@ -7,7 +7,7 @@ import pytest
 
 from kvcli import dtypes
 from kvcli.model.config import spec_from_config
-from kvcli.plan.plan import build
+from kvcli.plan.build import build
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.storage.policy import policy
 from kvcli.plan.workload import Workload

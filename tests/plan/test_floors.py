@@ -8,8 +8,8 @@ from kvcli import dtypes
 from kvcli.hardware.accelerators import find, table
 from kvcli.model.cut import cut_layers
 from kvcli.model.resolve import resolve
+from kvcli.plan.build import build
 from kvcli.plan.floors import bandwidth_floor_s, decode_flops, forward_flops, prefill_floor_flops
-from kvcli.plan.plan import build
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.storage.policy import policy
 from kvcli.plan.weights import weight_bytes

@@ -20,6 +20,7 @@ from kvcli.model.config import spec_from_config
 from kvcli.model.families.table import READERS
 from kvcli.model.gguf.layout import FAMILIES, stored_tensors
 from kvcli.model.resolve import resolve
+from kvcli.plan.build import build
 from kvcli.plan.lines import weights_line
 from kvcli.plan.mixes import rule as gguf_rule
 from kvcli.plan.mixes.bounds import classes
@@ -27,7 +28,6 @@ from kvcli.plan.mixes.facts import NEEDS_IMATRIX, facts_of
 from kvcli.plan.mixes.mix import mixed_tensors
 from kvcli.plan.mixes.names import MIXES, Mix
 from kvcli.plan.mixes.rule import Rule
-from kvcli.plan.plan import build
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.storage.policy import EngineOptions, policy
 from kvcli.plan.weights import expected_read_bytes, parse_weights, weight_bytes

@@ -9,7 +9,7 @@ from kvcli.dtypes import parse_kv
 from kvcli.errors import BadInput, NotModelled
 from kvcli.hardware.accelerators import find
 from kvcli.model.resolve import resolve
-from kvcli.plan.plan import build
+from kvcli.plan.build import build
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.sharing.split import Split
 from kvcli.plan.speculative import joined, prediction_model, speculate

@@ -13,7 +13,7 @@ import pytest
 from kvcli.errors import BadInput
 from kvcli.model.config import read_config_file, spec_from_config
 from kvcli.model.resolve import resolve
-from kvcli.plan.plan import build
+from kvcli.plan.build import build
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.storage.policy import EngineOptions, policy
 from kvcli.plan.weights import expected_read_bytes, parse_weights, weight_bytes

@@ -10,7 +10,8 @@ from kvcli.plan.answers.changes import Change, judge, smallest_changes
 from kvcli.plan.answers.requirements import Met, Requirement, check_device
 from kvcli.plan.answers.search import Goal, Solved
 from kvcli.plan.answers.solve import UNKNOWNS, solve
-from kvcli.plan.plan import Plan, build
+from kvcli.plan.build import build
+from kvcli.plan.plan import Plan
 from kvcli.plan.request import PlanRequest
 
 

@@ -11,7 +11,8 @@ from kvcli.errors import BadInput, NotModelled
 from kvcli.plan.answers.requirements import Met, Requirement, on_plan
 from kvcli.plan.answers.search import Goal, Solved
 from kvcli.plan.answers.solve import at_batch, at_context, solve
-from kvcli.plan.plan import Plan, build
+from kvcli.plan.build import build
+from kvcli.plan.plan import Plan
 from kvcli.plan.request import PlanRequest
 
 #: what a change is tried of, and the option that makes it

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from kvcli.errors import BadInput, KvcliError, NotModelled
 from kvcli.plan.answers.requirements import Requirement, on_plan
-from kvcli.plan.plan import Plan, build
+from kvcli.plan.build import build
+from kvcli.plan.plan import Plan
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.sharing.split import Split
 

@@ -14,7 +14,8 @@ from kvcli.hardware.accelerators import Accelerator, table
 from kvcli.model.latent_records import Compressed
 from kvcli.plan.answers.search import Goal, Solved, largest, misses, quietly
 from kvcli.plan.answers.solve_devices import fewest_devices, fewest_moe_layers, fewest_ranks, most_layers
-from kvcli.plan.plan import Plan, build
+from kvcli.plan.build import build
+from kvcli.plan.plan import Plan
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.sharing.offload import Offload
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from kvcli.errors import KvcliError, NotModelled
 from kvcli.plan.answers.search import Goal, Solved, largest, misses, quietly
-from kvcli.plan.plan import Plan, build
+from kvcli.plan.build import build
+from kvcli.plan.plan import Plan
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.sharing.offload import Offload
 from kvcli.plan.sharing.split import Split

@@ -5,7 +5,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, Mistral
 
 from kvcli.dtypes import PLAIN, KvTypes
 from kvcli.model.config import spec_from_config
-from kvcli.plan.plan import build as build_plan
+from kvcli.plan.build import build as build_plan
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.storage.policy import policy
 from kvcli.plan.workload import Workload

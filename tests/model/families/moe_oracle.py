@@ -7,7 +7,7 @@ import transformers
 
 from kvcli.dtypes import KvTypes, known
 from kvcli.model.config import spec_from_config
-from kvcli.plan.plan import build as build_plan
+from kvcli.plan.build import build as build_plan
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.storage.policy import EngineOptions, policy
 from kvcli.plan.workload import Workload

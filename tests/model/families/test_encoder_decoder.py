@@ -8,7 +8,7 @@ import pytest
 from kvcli.dtypes import BF16, KvTypes
 from kvcli.errors import BadInput, NotModelled
 from kvcli.model.config import spec_from_config
-from kvcli.plan.plan import build
+from kvcli.plan.build import build
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.storage.policy import policy
 from kvcli.plan.workload import Workload

@@ -11,7 +11,7 @@ from kvcli.plan.answers.answer import answer
 from kvcli.plan.answers.requirements import parse_requirement
 from kvcli.plan.answers.search import Goal, largest
 from kvcli.plan.answers.solve import at_batch, at_context
-from kvcli.plan.plan import build
+from kvcli.plan.build import build
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.sharing.split import Split
 from kvcli.plan.storage.policy import EngineOptions, policy

@@ -12,7 +12,7 @@ from kvcli.model.resolve import resolve
 from kvcli.plan.budget.options import BudgetOptions, Lora, parse_lora, parse_share
 from kvcli.plan.budget.overheads import Pass, activation_bytes, activations_at_most_bytes, ggml_bytes, logits_bytes
 from kvcli.plan.budget.reserve import Defaults, defaults, sglang_fraction, vllm_pool_bytes
-from kvcli.plan.plan import build
+from kvcli.plan.build import build
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.sharing.offload import Offload
 from kvcli.plan.sharing.split import ALONE, Split

@@ -18,7 +18,7 @@ from kvcli.model.resolve import resolve
 from kvcli.plan.budget.options import BudgetOptions
 from kvcli.plan.budget.pool import vllm_amount
 from kvcli.plan.budget.reserve import vllm_pool_bytes
-from kvcli.plan.plan import build
+from kvcli.plan.build import build
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.sharing.split import Split
 from kvcli.plan.speculative import speculate

@@ -8,7 +8,7 @@ import pytest
 from kvcli.errors import BadInput, KvcliError, NotModelled
 from kvcli.model import presets
 from kvcli.model.resolve import resolve
-from kvcli.plan.plan import build
+from kvcli.plan.build import build
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.sharing.ranks import COPIES
 from kvcli.plan.sharing.rules import by_equal_memory, more_in_first, more_in_last, more_in_middle

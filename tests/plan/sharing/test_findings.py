@@ -8,7 +8,7 @@ from kvcli.errors import BadInput, NotModelled
 from kvcli.hardware.accelerators import find
 from kvcli.model import presets
 from kvcli.model.resolve import resolve
-from kvcli.plan.plan import build
+from kvcli.plan.build import build
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.sharing.offload import Offload, place
 from kvcli.plan.sharing.split import Split

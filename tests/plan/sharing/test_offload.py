@@ -10,7 +10,7 @@ import pytest
 
 from kvcli.errors import BadInput
 from kvcli.model.resolve import resolve
-from kvcli.plan.plan import build
+from kvcli.plan.build import build
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.sharing.offload import Offload, place
 from kvcli.plan.sharing.split import ALONE, Split

@@ -10,7 +10,7 @@ from kvcli.errors import BadInput, NotModelled
 from kvcli.model import presets
 from kvcli.model.config import spec_from_config
 from kvcli.model.resolve import resolve
-from kvcli.plan.plan import build
+from kvcli.plan.build import build
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.sharing.parts import read_parts, resident_parts
 from kvcli.plan.sharing.rules import SharingRule

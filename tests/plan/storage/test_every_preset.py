@@ -7,7 +7,7 @@ import pytest
 from kvcli.errors import KvcliError, NotModelled
 from kvcli.model.presets import names
 from kvcli.model.resolve import resolve
-from kvcli.plan.plan import build
+from kvcli.plan.build import build
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.storage.policy import ENGINES, policy
 from kvcli.plan.workload import Workload

@@ -13,7 +13,7 @@ from kvcli.model.latent_records import Compressed, Latent
 from kvcli.model.layers import LayerGroup, LayerParameters
 from kvcli.model.resolve import resolve
 from kvcli.model.state_records import Cross, Recurrent
-from kvcli.plan.plan import build
+from kvcli.plan.build import build
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.storage.policy import EngineOptions, policy
 from kvcli.plan.workload import Workload

@@ -11,7 +11,7 @@ from kvcli.errors import BadInput, NotModelled
 from kvcli.model.config import spec_from_config
 from kvcli.model.presets import load
 from kvcli.model.resolve import resolve
-from kvcli.plan.plan import build
+from kvcli.plan.build import build
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.storage import sglang_v4
 from kvcli.plan.storage.policy import EngineOptions, policy

@@ -5,7 +5,7 @@ import pytest
 from kvcli.dtypes import parse_kv
 from kvcli.errors import BadInput, NotModelled
 from kvcli.model.resolve import resolve
-from kvcli.plan.plan import build
+from kvcli.plan.build import build
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.storage.policy import EngineOptions, policy
 from kvcli.plan.workload import Workload

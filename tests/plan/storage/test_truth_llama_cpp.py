@@ -17,7 +17,7 @@ from kvcli.model.cache_records import Attention
 from kvcli.model.layers import LayerGroup, LayerParameters
 from kvcli.model.resolve import resolve
 from kvcli.model.state_records import Recurrent
-from kvcli.plan.plan import build
+from kvcli.plan.build import build
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.storage.llama_cpp import LlamaCpp
 from kvcli.plan.workload import Workload

@@ -9,7 +9,7 @@ from kvcli.errors import BadInput, NotModelled
 from kvcli.model.config import spec_from_config
 from kvcli.model.resolve import resolve
 from kvcli.model.state_records import Recurrent
-from kvcli.plan.plan import build
+from kvcli.plan.build import build
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.storage.policy import EngineOptions, policy
 from kvcli.plan.storage.vllm_groups import Kind, blocks_held, lay_out

@@ -14,7 +14,7 @@ from kvcli.model.config import spec_from_config
 from kvcli.model.latent_records import Compressed
 from kvcli.model.presets import load
 from kvcli.model.resolve import resolve
-from kvcli.plan.plan import build
+from kvcli.plan.build import build
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.storage import vllm_packed
 from kvcli.plan.storage.policy import EngineOptions, policy

@@ -5,7 +5,7 @@ import pytest
 from kvcli import dtypes
 from kvcli.hardware.accelerators import find
 from kvcli.model.resolve import resolve
-from kvcli.plan.plan import build
+from kvcli.plan.build import build
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.sharing.split import ALONE
 from kvcli.plan.storage.policy import EngineOptions, policy

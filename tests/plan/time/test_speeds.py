@@ -8,7 +8,7 @@ import pytest
 
 from kvcli.hardware.accelerators import find
 from kvcli.model.resolve import resolve
-from kvcli.plan.plan import build
+from kvcli.plan.build import build
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.sharing.split import Split
 from kvcli.plan.storage.policy import policy
