@@ -106,6 +106,10 @@ def plan(
         typer.Option(metavar="AXIS=VALUES", help="One or two of ctx, batch, device, kv-dtype, tp over values."),
     ] = None,
     emit: Annotated[str | None, typer.Option(metavar="ENGINE", help="Print the plan's launch line: vllm, sglang or llama.cpp.")] = None,
+    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Also draw it: .png, .svg or .pdf.")] = None,
+    panels: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Of the picture: cache, memory, latency, roofline (default: all that apply).")
+    ] = None,
     offline: Annotated[bool, typer.Option("--offline", help="Never use the network; hub ids come from the cache.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Print each equation with its numbers.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
@@ -119,6 +123,11 @@ def plan(
     if sum((explain, as_json, as_csv, as_md)) > 1:
         raise BadInput("--explain, --json, --csv and --md exclude each other", code="usage")
     human = not (as_json or as_csv or as_md)
+    files = None
+    if (plot, panels) != (None, None):
+        from kvcli.cli.plan_files import files_of  # only pictures pay for it
+
+        files = files_of(plot, panels)
     if assume not in (None, "gqa"):
         raise BadInput(f"--assume {assume!r} is not an assumption kvcli makes", hint="--assume gqa", code="usage")
     asked = None if weights.strip().lower() == "auto" else parse_weights(weights)
@@ -211,9 +220,13 @@ def plan(
         }
         given |= {"device": device, "ngl": ngl, "n-cpu-moe": n_cpu_moe}
         other = explain or as_csv or as_md
-        print_answers(requests, require or [], solving, emit, as_json, other, bool(given.get(solving or "")), local, ranked)
+        save = files.write if files else None
+        print_answers(requests, require or [], solving, emit, as_json, other, bool(given.get(solving or "")), local, ranked, save)
         return
     plans, failed = built(requests, sweeping=bool(over))
+    if files:
+        lost = {id(each.request) for each in failed}
+        files.write([request for request in requests if id(request) not in lost], plans)
     if human and len(plans) > 1 and not explain and (efficiency, calibrate, slo, price_hour) != (None,) * 4:
         local.append(Notice("one_plan_only", "costs, limits and estimates are shown for one context on one device: --ctx, --device"))
     if over and human and not explain:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 
 import typer
 
@@ -13,6 +14,7 @@ from kvcli.plan.answers.answer import Answer, answer
 from kvcli.plan.answers.emit import ENGINES, launch_line
 from kvcli.plan.answers.requirements import parse_requirement
 from kvcli.plan.document import SCHEMA_VERSION, plan_document
+from kvcli.plan.plan import Plan
 from kvcli.plan.request import PlanRequest
 
 
@@ -26,8 +28,12 @@ def print_answers(
     solving_given: bool,
     local: list[Notice],
     parts: tuple[Accelerator, ...] = (),
+    save: Callable[[list[PlanRequest], list[Plan]], None] | None = None,
 ) -> None:
-    """One answer a request. Raises BadInput for views that answers do not have, and typer.Exit(1) for a no."""
+    """One answer a request; `save` is given the plans that answer.
+
+    Raises BadInput for views that answers do not have, and typer.Exit(1) for a no.
+    """
     if other_view:
         raise BadInput("--require, --solve and --emit have a view for people and --json", hint="leave the other view out", code="usage")
     if solving_given:
@@ -38,6 +44,8 @@ def print_answers(
         )
     requirements = tuple(map(parse_requirement, required))
     answers = [answer(request, requirements, unknown, parts) for request in requests]
+    if save is not None:
+        save([each.request for each in answers], [each.plan for each in answers])
     if as_json:
         documents = [plan_document(each.plan, each.requirements, each.solved) for each in answers]
         if emit is not None:
