@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import NamedTuple
 
 from kvcli.check.capacity import Limit, Load, Pool, Target
@@ -68,6 +69,13 @@ class Case(NamedTuple):
         """Where the first of these settings was written, else where the deployment stands."""
         found = (self.setting(key) for key in keys)
         return next((each.place for each in found if each is not None and each.place is not None), self.deployment.place)
+
+    def question(self, without: tuple[str, ...] = ()) -> tuple[Hashable, ...]:
+        """What the plans of a case depend on, and the words its changes are named in: equal for deployments that are alike."""
+        said = sorted((key, str(each.value)) for key, each in self.deployment.settings.items() if key not in without)
+        version = self.deployment.version.text if self.deployment.version else self.deployment.assumed_version
+        pool = (self.pool.devices if self.pool else None, self.deployment.replicas)
+        return id(self.found.spec), self.found.weights, self.deployment.engine, version, tuple(said), self.part, pool, self.own
 
     def changed(self, **settings: int | float | str | bool) -> Case:
         """The same with other settings, asked and planned anew."""

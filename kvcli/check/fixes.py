@@ -4,34 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kvcli.check import splits
 from kvcli.check.case import Case, planned
-from kvcli.check.requests import WHOLE_PROMPTS, chunks_by_length, may_take_whole
-from kvcli.check.words import OPTIONS, spelled
+from kvcli.check.lengths import Passes, longest_context, may_fit, surely_fits
+from kvcli.check.requests import may_take_whole
+from kvcli.check.words import spelled
 from kvcli.errors import BadInput, NotModelled
-from kvcli.hardware.accelerators import find
-from kvcli.plan.answers.requirements import Requirement
-from kvcli.plan.answers.search import Goal, largest
-from kvcli.plan.answers.solve import kv_types, solve
+from kvcli.plan.answers.solve import kv_types
 from kvcli.plan.plan import Plan
 
-Passes = Callable[[Plan], bool]
+__all__ = ["HIGHEST_FRACTION", "Passes", "longest_context", "may_fit", "surely_fits", "to_fit", "to_pass"]
+
 #: The largest share of a device that serves as a proposal; contexts and libraries need the rest.
 HIGHEST_FRACTION = 0.95
-
-
-def surely_fits(plan: Plan) -> bool:
-    return plan.memory is not None and plan.memory.verdict == "fits"
-
-
-def may_fit(plan: Plan) -> bool:
-    return plan.memory is not None and plan.memory.fits
 
 
 def to_fit(case: Case) -> str:
     """A shorter context, a narrower cache, more devices, or else a larger share of memory: of each the smallest change that fits whatever
     the overheads are, or where none does, one that fits if they stay low."""
-    found = [change for kind in (_context, _kv_dtype, _devices) if (change := _surest(kind, case))]
-    return ", or ".join(found) or _surest(_fraction, case)
+    if case.asked is None:
+        return ""
+    return case.models.once((*case.question(), case.asked.request.workload, to_fit), lambda: _to_fit(case))
+
+
+def _to_fit(case: Case) -> str:
+    longest = longest_context(case, may_fit)
+    # where not even one token fits, no type of the cache helps
+    found = [_length(case, longest), _surest(_kv_dtype, case)] if longest else []
+    found.append(_devices(case))
+    return ", or ".join(each for each in found if each) or _surest(_fraction, case)
+
+
+def _length(case: Case, longest: int) -> str:
+    """The longest that fits for sure, and up to which it may fit."""
+    own = case.asked.request.workload.context_tokens if case.asked else 0
+    sure = longest_context(case, surely_fits)
+    longest = min(longest, own)
+    if not sure:
+        return f"{spelled(case, 'context_tokens', longest)} (if overheads stay low)" if longest < own else ""
+    if sure >= own:
+        return ""
+    more = f" (up to {longest} if overheads stay low)" if longest > sure else ""
+    return f"{spelled(case, 'context_tokens', sure)}{more}"
 
 
 def to_pass(case: Case, passes: Passes) -> str:
@@ -41,35 +55,12 @@ def to_pass(case: Case, passes: Passes) -> str:
 
 def _surest(kind: Callable[[Case, Passes], str], case: Case) -> str:
     tokens = case.asked.request.workload.context_tokens if case.asked else 0
-    whole = kind is not _context and may_take_whole(case.deployment, tokens)
+    whole = may_take_whole(case.deployment, tokens)
     sure = kind(case.changed(max_batched_tokens=tokens) if whole else case, surely_fits)
     if sure:
         return sure
     perhaps = kind(case, may_fit)
     return f"{perhaps} (if overheads stay low)" if perhaps else ""
-
-
-def longest_context(case: Case, passes: Passes) -> int:
-    """The largest context of one sequence that passes, 0 where none does. Lengths are asked anew, since a prefill chunk may follow them."""
-    if case.asked is None:
-        return 0
-    high = case.asked.request.workload.context_tokens
-    starts = [1]
-    if chunks_by_length(case.deployment) and high > WHOLE_PROMPTS:
-        starts = [WHOLE_PROMPTS + 1, 1]  # the longer ones go in chunks and may fit where shorter ones do not
-
-    def fails(tokens: int) -> str:
-        changed = case.changed(context_tokens=tokens)
-        if passes is surely_fits and may_take_whole(changed.deployment, tokens):
-            changed = changed.changed(max_batched_tokens=tokens)
-        plan = changed.plan
-        return "" if plan is not None and passes(plan) else "memory"
-
-    for start in starts:
-        found = largest(fails, start, high if start > 1 or len(starts) == 1 else WHOLE_PROMPTS)[0]
-        if found >= start:
-            return found
-    return 0
 
 
 def _context(case: Case, passes: Passes) -> str:
@@ -96,33 +87,26 @@ def lacks_fp4(case: Case, plan: Plan) -> bool:
     return plan.cache.kv.key.name in ("nvfp4", "mxfp4") and case.part is not None and not case.part.peak("fp4")
 
 
-def _devices(case: Case, passes: Passes, requirements: tuple[Requirement, ...] = ()) -> str:
-    if case.asked is None or case.part is None:
-        return ""
-    goal, split = Goal(requirements, certain=passes is surely_fits), None
-    for unknown in ("tp", "devices"):  # ranks side by side are what most people add first
-        try:
-            split = split or solve(case.asked.request, unknown, goal).split
-        except (BadInput, NotModelled):
-            continue
-    if split is None or split.devices <= case.asked.request.split.devices:
-        return ""
-    if case.deployment.engine in ("llama.cpp", "ollama"):  # they deal layers to whatever devices they see
-        return f"{split.devices} x {case.part.id}"
-    words = spelled(case, "tensor_parallel", split.tensor)
-    words += f" {spelled(case, 'pipeline_parallel', split.pipeline)}" if split.pipeline > 1 else ""
-    return f"{words} on {split.devices} x {case.part.id}"
+def _devices(case: Case) -> str:
+    tokens = case.asked.request.workload.context_tokens if case.asked else 0
+    found = splits.fewest(case)
+    if may_take_whole(case.deployment, tokens):
+        found = found._replace(sure=splits.fewest(case.changed(max_batched_tokens=tokens)).sure)
+    if found.sure:
+        return splits.named(case, found.sure)
+    return f"{splits.named(case, found.perhaps)} (if overheads stay low)" if found.perhaps else ""
 
 
 def _ranks(case: Case, passes: Passes) -> str:
     """Twice the tensor ranks, or four times, and so on."""
-    if case.asked is None or case.part is None or "tensor_parallel" not in OPTIONS.get(case.deployment.engine, {}):
+    if case.asked is None or case.part is None or not splits.takes_ranks(case):
         return ""
     own = case.asked.request.split
     for times in (2, 4, 8):
-        plan = case.changed(tensor_parallel=own.tensor * times).plan
+        split = own._replace(tensor=own.tensor * times)
+        plan = case.changed(tensor_parallel=split.tensor).plan if split.devices <= splits.most_devices(case) else None
         if plan is not None and passes(plan):
-            return f"{spelled(case, 'tensor_parallel', own.tensor * times)} on {own.devices * times} x {case.part.id}"
+            return splits.named(case, split)
     return ""
 
 
@@ -132,18 +116,3 @@ def _fraction(case: Case, passes: Passes) -> str:
         return ""
     plan = case.changed(memory_fraction=HIGHEST_FRACTION).plan
     return spelled(case, "memory_fraction", HIGHEST_FRACTION) if plan is not None and passes(plan) else ""
-
-
-def to_be_faster(case: Case, requirement: Requirement) -> str:
-    """More devices of the kind, or the part of the table with least memory that is not refuted."""
-    found = _devices(case, may_fit, (requirement,))
-    if case.asked is None:
-        return found
-    try:
-        solved = solve(case.asked.request, "device", Goal((requirement,)))
-    except (BadInput, NotModelled):
-        return found
-    names = solved.value if isinstance(solved.value, tuple) else ()
-    kind = case.part.kind if case.part else ""
-    alike = [name for name in names if find(name).kind == kind] or names
-    return ", or ".join(each for each in (found, f"on {alike[0]}" if alike else "") if each)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, cast
 
 from kvcli.check.nodes import Word
 from kvcli.errors import BadInput, KvcliError
@@ -18,6 +18,8 @@ _SCHEMES = re.compile(r"^(hf|s3|gs|gcs|pvc|oci|https?|file|model|models)://", re
 _GGUF = re.compile(r"[-_.]?gguf$", re.IGNORECASE)
 #: llama.cpp's names of mixes at the end of a file's name, or behind a repository's
 _MIX = re.compile(r"[-._:](?:UD-)?((?:I?Q[2-8]_[0-9A-Z_]+)|BF16|F16|FP16|F32|MXFP4(?:_MOE)?)(?:-0*1-of-\d+)?(?:\.gguf)?$", re.IGNORECASE)
+
+T = TypeVar("T")
 
 
 class Found(NamedTuple):
@@ -37,6 +39,13 @@ class Models:
     def __init__(self, names: Mapping[str, Word], base: Path) -> None:
         self.names, self.base = names, base
         self._known: dict[tuple[str, bool], Found] = {}
+        self._answers: dict[Hashable, object] = {}
+
+    def once(self, question: Hashable, answer: Callable[[], T]) -> T:
+        """The answer to a question, found once for all deployments that ask it; equal questions must have equal answers."""
+        if question not in self._answers:
+            self._answers[question] = answer()
+        return cast(T, self._answers[question])
 
     def find(self, word: Word | None, own: bool = False) -> Found:
         """`own`: the capacity file itself says so, and its paths are files here; paths of manifests are files where they run."""

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from kvcli.check import fixes
 from kvcli.check.case import Case, passed, planned, skipped
+from kvcli.check.faster import BEST_EFFICIENCY, Limit, to_be_faster
 from kvcli.check.rules.memory import sequences_held, usable
 from kvcli.check.verdict import Outcome
-from kvcli.plan.answers.requirements import Requirement
 from kvcli.plan.floors import Floor
 from kvcli.plan.plan import Plan
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.time.limits import tpot_floor_s, ttft_floor_s
 from kvcli.plan.workload import Workload
 from kvcli.units import format_seconds
-
-#: The best that is known to be reached of a floor's rate, so that a limit closer to the floor warns (published results of 2025 and 2026).
-BEST_EFFICIENCY = 0.8
 
 
 def why_no_floor(case: Case) -> str:
@@ -81,7 +77,7 @@ def _held(rule: str, name: str, case: Case, request: PlanRequest | None, floor: 
     formula = f"{term} = {format_seconds(floor)} against {limit.said}"
     if floor > limit.value:
         message = f"no execution {what} {format_seconds(limit.value)}: the floor is {format_seconds(floor)}"
-        fix = _faster(case, request, Requirement(f"{name}<={limit.value}s", name, limit.value))
+        fix = to_be_faster(case, request, Limit(name, limit.value)) if request is not None else ""
         return Outcome(rule, "error", message, limit.place, formula, fix)
     if floor > BEST_EFFICIENCY * limit.value:
         message = f"the limit takes more than {BEST_EFFICIENCY:.0%} of what the hardware can do: the floor is {format_seconds(floor)}"
@@ -95,12 +91,6 @@ def _bound(floor: Floor) -> str:
     line = next((line for line in floor.lines if line.item.endswith(suffix)), None)
     units = ("FLOP", "FLOP/s") if floor.bound == "compute" else ("B", "B/s")
     return " / ".join(f"{value:,.0f} {unit}" for (_, value), unit in zip(line.formula.terms, units, strict=True)) if line else floor.bound
-
-
-def _faster(case: Case, request: PlanRequest | None, requirement: Requirement) -> str:
-    if request is None or case.asked is None:
-        return ""
-    return fixes.to_be_faster(case._replace(asked=case.asked._replace(request=request)), requirement)
 
 
 def cost(case: Case) -> Outcome:

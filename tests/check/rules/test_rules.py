@@ -55,7 +55,7 @@ def test_what_does_not_fit_fails(gate):
 
 def test_the_longest_length_is_named_and_proven(gate):
     found = said(gate(target(serve("--max-model-len 131072"))), "KV001")
-    longest = int(found.fix.split("--max-model-len ")[1].split(",")[0])
+    longest = int(found.fix.split("--max-model-len ")[1].split(" ")[0])
     assert said(gate(target(serve(f"--max-model-len {longest}"))), "KV001").level == "passed"
     assert said(gate(target(serve(f"--max-model-len {longest + 16}"))), "KV001").level == "warning"
     # what is left of 22.03 GiB x 0.92 beside weights bounds it from above
