@@ -146,7 +146,7 @@ def _deployments(target: Target, base: Path, also: list[Path]) -> list[Deploymen
                 raise
             raise BadInput(f"{target.source.place.label}: {error.message}", error.hint, error.code) from None
     elif target.command is not None:
-        launches = (launch_of_command(target.command.text, target.command.place),)
+        launches = (launch_of_command(target.command.text, target.command.place, target.command.spots),)
     else:
         engine = target.engine.text if target.engine else "ideal"
         return [Deployment(target.name, "", target.place, engine, target.model, target.settings, target.engine_version)]

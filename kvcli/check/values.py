@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from kvcli.check.nodes import Mapping, Node, Place, Scalar, Sequence, Word
+from kvcli.check.nodes import Mapping, Node, Place, Scalar, Sequence, Word, place_at, spots_between
 from kvcli.errors import BadInput
 from kvcli.units import parse_count, parse_seconds, parse_size
 
@@ -36,7 +36,10 @@ def items(node: Node, what: str) -> tuple[Node, ...]:
 def word(node: Node, what: str) -> Word:
     """A scalar that is not empty."""
     if isinstance(node, Scalar) and node.type != "null" and node.text.strip():
-        return Word(node.text.strip(), node.place)
+        text, blank = node.text.strip(), len(node.text) - len(node.text.lstrip())
+        spots = spots_between(node.spots, blank - 1, blank + len(text))
+        place = place_at(node.spots, node.place, blank) if node.spots else node.place
+        return Word(text, place, True, tuple((offset - blank, each) for offset, each in spots))
     raise bad(node.place, f"{what} must be a text or a number")
 
 
