@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from kvcli.check.launch import Problem
-from kvcli.check.nodes import Place, Word
+from kvcli.check.nodes import Place, Word, place_at
 
 Arity = Literal["one", "none", "maybe", "many", "bool"]
 _MARKS: dict[str, Arity] = {"!": "none", "?": "maybe", "+": "many", "~": "bool"}
@@ -183,7 +183,9 @@ class _Parser:
                 return None
             return ()
         if glued is not None:
-            return (Word(glued, word.place, word.literal),)
+            # a value that a variable gave stands where the variable does
+            place = place_at(word.spots, word.place, len(word.text) - len(glued)) if word.spots else word.place
+            return (Word(glued, place if place[:2] != word.place[:2] else word.place, word.literal),)
         most = len(self.words) if arity == "many" else 1
         taken: list[Word] = []
         while self.at < len(self.words) and len(taken) < most and self._is_value(self.words[self.at], arity):

@@ -83,14 +83,14 @@ def _value_from(entry: Mapping, variable: Word, document: Document, files: FileS
 def expand(word: Word, variables: dict[str, Word], open_ended: bool) -> Word:
     """`$(VAR)` and `$$` in one pass, as Kubernetes documents them: an unknown reference stays as it is written.
 
-    The result is not literal where the value is one that only the cluster knows. A word that is one reference has the value's place.
+    The result is not literal where the value is one that only the cluster knows. What a reference became has the value's place.
     """
     if "$" not in word.text:
         return word
     if len(word.text) > MAX_CHARACTERS:
         return word._replace(literal=False)
     text, pieces, spots = word.text, list[str](), list[tuple[int, Place]]()
-    literal, length, at = word.literal, 0, 0
+    literal, length, at, filled = word.literal, 0, 0, False
 
     def add(piece: str, place: Place) -> None:
         nonlocal length
@@ -127,9 +127,10 @@ def expand(word: Word, variables: dict[str, Word], open_ended: bool) -> Word:
             elif dollar == 0 and close + 1 == len(text):
                 return value
             else:
-                add(value.text, value.place if word.spots else here)
+                add(value.text, value.place)
+                filled = True
             at = close + 1
-    return Word("".join(pieces), word.place, literal, tuple(spots) if word.spots else ())
+    return Word("".join(pieces), word.place, literal, tuple(spots) if word.spots or filled else ())
 
 
 def _service_variable(name: str) -> bool:

@@ -21,13 +21,13 @@ _OPERATOR = re.compile(r":?[-+?]")
 def interpolate(word: Word, variables: Mapping[str, Word]) -> Word:
     """The word with variables filled in. One that nothing defines and that has no default stays as written, and is not literal.
 
-    A word that is one reference to a variable of a file has the place of the value there.
+    What was a reference to a variable of a file has the place of the value there.
     """
     if "$" not in word.text:
         return word
     if len(word.text) > MAX_CHARACTERS:
         return word._replace(literal=False)
-    text, at, literal = word.text, 0, word.literal
+    text, at, literal, filled = word.text, 0, word.literal, False
     pieces: list[str] = []
     spots: list[tuple[int, Place]] = []
     length = 0
@@ -46,12 +46,13 @@ def interpolate(word: Word, variables: Mapping[str, Word]) -> Word:
         piece, end, known, source = _reference(text, dollar, variables, 0)
         if source is not None and dollar == 0 and end == len(text) and known:
             return source
-        spots.append((length, here))
+        filled = filled or (source is not None and known)
+        spots.append((length, source.place if source is not None and known else here))
         pieces.append(piece)
         length += len(piece)
         literal = literal and known
         at = end
-    return Word("".join(pieces), word.place, literal, tuple(spots) if word.spots else ())
+    return Word("".join(pieces), word.place, literal, tuple(spots) if word.spots or filled else ())
 
 
 def _reference(text: str, dollar: int, variables: Mapping[str, Word], depth: int) -> tuple[str, int, bool, Word | None]:

@@ -157,7 +157,7 @@ class _Fields:
 
     def _end(self) -> None:
         if self.text:
-            several = len({place.line for _, place in self.spots}) > 1
+            several = len({place[:2] for _, place in self.spots}) > 1
             self.done.append(Word("".join(self.text), self.first or self.place, self.literal, tuple(self.spots) if several else ()))
         self.text, self.first, self.literal, self.length, self.spots = [], None, True, 0, []
 

@@ -45,3 +45,54 @@ def test_a_command_of_several_lines_in_a_capacity_file(places, style):
 def test_a_command_over_several_lines_in_quotes_or_none(places, quote):
     text = f"{HEAD}{quote}vllm serve {MODEL}\n      --max-model-len 100000{quote}\n"
     assert places("KV001", kvcli=text) == [("kvcli.yaml", 6, f"100000{quote}")]
+
+
+POD = """apiVersion: v1
+kind: Pod
+metadata: { name: x }
+spec:
+  containers:
+    - name: c
+      image: vllm/vllm-openai:v0.9.2
+      COMMAND
+      env:
+        - name: ML
+          VALUE
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: { name: lengths }
+data:
+  short: "8192"
+  long: "100000"
+"""
+CONTEXT = f"vllm serve {MODEL} --max-model-len"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f'args: ["--model={MODEL}", "--max-model-len=$(ML)"]',
+        f'args: ["--model={MODEL}", "--max-model-len", "$(ML)"]',
+        f"command: [sh, -c]\n      args: ['{CONTEXT}=$ML']",
+        f"command: [sh, -c]\n      args: ['{CONTEXT}=\"$ML\"']",
+        f"command: [sh, -c, '{CONTEXT} ${{ML}}']",
+        f"command: [sh, -c, '{CONTEXT}=$(ML)']",
+        f"command: [sh, -c]\n      args:\n        - |\n          {CONTEXT}=$ML \\\n            --enforce-eager",
+    ],
+)
+def test_a_length_out_of_a_variable_stands_where_its_value_does(places, command):
+    """A pull request that changes the value alone shows the annotation in its diff."""
+    pod = POD.replace("COMMAND", command)
+    (found,) = places("KV001", ["l4"], pod=pod.replace("VALUE", 'value: "100000"'))
+    assert found[2] == '"100000"'
+    (found,) = places("KV001", ["l4"], pod=pod.replace("VALUE", "valueFrom: { configMapKeyRef: { name: lengths, key: long } }"))
+    assert found[2] == '"100000"'
+    assert places("KV001", ["l4"], pod=pod.replace("VALUE", 'value: "4096"'))[0][0] == "pod.yaml"
+
+
+def test_a_length_out_of_composes_variables_stands_in_its_file(places, tmp_path):
+    (tmp_path / ".env").write_text("# lengths\nML=100000\n")
+    text = f"services:\n  llm:\n    image: vllm/vllm-openai:v0.9.2\n    command: --model {MODEL} --max-model-len=${{ML}}\n"
+    assert places("KV001", ["l4"], compose=text) == [(".env", 2, "100000")]
+    assert places("KV001", ["l4"], compose=text.replace("${ML}", "${LM:-100000}"))[0][:2] == ("compose.yaml", 4)
