@@ -15,6 +15,7 @@ OPTIONS: dict[str, dict[str, str]] = {
         "pipeline_parallel": "--pipeline-parallel-size",
         "max_sequences": "--max-num-seqs",
         "memory_fraction": "--gpu-memory-utilization",
+        "kv_memory_bytes": "--kv-cache-memory-bytes",
     },
     "sglang": {
         "context_tokens": "--context-length",
@@ -43,6 +44,7 @@ KEYS = {
     "pipeline_parallel": "pp",
     "max_sequences": "max_sequences",
     "memory_fraction": "memory_fraction",
+    "kv_memory_bytes": "kv_memory",
     "slots": "parallel",
     "gpu_layers": "ngl",
 }
@@ -56,7 +58,7 @@ def spelled(case: Case, key: str, value: int | float | str) -> str:
     if case.own or key not in OPTIONS.get(engine, {}):
         if engine == "llama.cpp" and not case.own:
             return _llama(case, key, value)
-        return f"{KEYS.get(key, key)}: {value}"
+        return f"{KEYS.get(key, key)}: {value}{'B' if key == 'kv_memory_bytes' else ''}"
     if key == "kv_dtype":
         value = _TYPES.get(engine, {}).get(str(value), value)
     option = OPTIONS[engine][key]

@@ -7,6 +7,7 @@ import math
 from kvcli.check import fixes
 from kvcli.check.case import Case, passed, planned, skipped
 from kvcli.check.requests import may_take_whole, number
+from kvcli.check.rules.pool import short_pool
 from kvcli.check.verdict import Outcome
 from kvcli.check.words import spelled
 from kvcli.plan.answers.solve import at_batch, at_context
@@ -57,7 +58,10 @@ def does_not_fit(case: Case) -> Outcome:
     starts_short = shortest is not None and fixes.may_fit(shortest)
     if not memory.fits:
         message = f"{what} need {format_bytes(memory.total_bytes)} at least, and {_device(case)} has {format_bytes(memory.usable_bytes)}"
-        allowed = _allowed(case, memory, spared, starts_short, asked.context_tokens is None)
+        allowed, pool = _allowed(case, memory, spared, starts_short, asked.context_tokens is None), short_pool(case, memory)
+        if pool is not None:
+            said = f"{pool.message}: {allowed}" if allowed else pool.message
+            return Outcome("KV001", "warning" if allowed else "error", said, pool.place, pool.formula, pool.fix)
         if allowed:
             return Outcome("KV001", "warning", f"{message}: {allowed}", place, equation(memory), fixes.to_fit(case))
         return Outcome("KV001", "error", f"{message}: {_short(memory)} too little", place, equation(memory), fixes.to_fit(case))

@@ -135,3 +135,33 @@ def test_equal_questions_are_answered_once(tmp_path, monkeypatch):
     report, _ = check([tmp_path / "kvcli.yaml"], DAY)
     one, two = (each.fix for cell in report.cells for each in cell.outcomes if each.rule == "KV001")
     assert "2 x l4" not in one and "2 x l4" in two
+
+
+def test_a_pool_that_is_given_too_small_is_at_fault_itself(said):
+    """8,192 tokens of 131,072 B are 1,073,741,824 B; 100M is 104,857,600, which hold 800 tokens."""
+    serving = serve("--max-model-len 8192 --kv-cache-memory-bytes")
+    found = said(f"{serving} 100M")["KV001"]
+    assert (found.level, found.formula) == ("error", "1,073,741,824 B > 104,857,600 B of the pool")
+    assert found.fix == "--kv-cache-memory-bytes 1073741824, or --max-model-len 800"
+    assert said(f"{serving} 1073741824")["KV001"].level == "passed"
+    assert said(serve("--max-model-len 800 --kv-cache-memory-bytes 100M"))["KV001"].level == "passed"
+    assert said(serve("--max-model-len 801 --kv-cache-memory-bytes 100M"))["KV001"].level == "error"
+    # a card on which no pool would be large enough is what is too small
+    assert "--kv-cache-memory-bytes" not in said(serve("--max-model-len 100000 --kv-cache-memory-bytes 100M"))["KV001"].fix
+
+
+def test_the_place_of_a_pool_that_is_too_small_is_its_own(write):
+    path = write(f"|\n      {serve()} \\\n      --max-model-len 8192 \\\n      --kv-cache-memory-bytes 100M")
+    report, _ = check([path], DAY)
+    (found,) = (each for each in report.cells[0].outcomes if each.rule == "KV001")
+    assert found.place.line == 8
+
+
+def test_the_capacity_file_says_its_pool_with_a_unit(tmp_path):
+    (tmp_path / "kvcli.yaml").write_text("version: 1\ntargets: [{ name: a, model: llama3.1-8b, engine: vllm, ctx: 8k, on: [l4], POOL }]\n")
+    whole = (tmp_path / "kvcli.yaml").read_text()
+    for size, level in (("100MB", "error"), ("1073741824B", "passed")):
+        (tmp_path / "kvcli.yaml").write_text(whole.replace("POOL", f"kv_memory: {size}"))
+        (found,) = (each for each in check([tmp_path / "kvcli.yaml"], DAY)[0].cells[0].outcomes if each.rule == "KV001")
+        assert found.level == level
+        assert level == "passed" or found.fix.startswith("kv_memory: 1073741824B")
