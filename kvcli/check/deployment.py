@@ -61,7 +61,8 @@ class Setting(NamedTuple):
 
 
 class Deployment(NamedTuple):
-    """One model served by one engine. `model` is as written: a hub id, a path, or a URI. `settings`: keys of SETTINGS.
+    """One model served by one engine. `model` is as written: a hub id, a path, or a URI. `settings`: keys of SETTINGS;
+    `unread`: those that are set to what was not understood.
 
     `version` None: the image or the command does not say, so `assumed_version` is the engine version whose defaults were taken.
     """
@@ -77,3 +78,4 @@ class Deployment(NamedTuple):
     gpus: GpuRequest | None = None
     replicas: int = 1
     problems: tuple[Problem, ...] = ()
+    unread: frozenset[str] = frozenset()

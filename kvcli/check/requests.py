@@ -180,7 +180,8 @@ def context_of(deployment: Deployment, spec: ModelSpec, assumed: list[str]) -> t
     given = deployment.settings.get("context_tokens")
     own = default_context(deployment, spec)
     if given is None:
-        assumed.append(f"no length is set: the model's own, {own:,} tokens")
+        why = "the length that is set is not known" if "context_tokens" in deployment.unread else "no length is set"
+        assumed.append(f"{why}: the model's own, {own:,} tokens")
         return own, False
     if isinstance(given.value, int):
         return given.value, False

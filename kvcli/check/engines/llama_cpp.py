@@ -56,6 +56,8 @@ def read(launch: Launch, words: Sequence[Word], draft: Draft, version: str) -> W
             draft.problem("option_not_modelled", f"kvcli has no rule for {given[name].said[:60]}: {why}", given[name].place)
     _cache(draft, given, build, f"llama.cpp {version}")
     _context(draft, given, build, f"llama.cpp {version}")
+    if "-c" in given and not counts(given["-c"].values[0].text if given["-c"].values else ""):
+        draft.unread.add("context_tokens")
     _layers(draft, given, build, f"llama.cpp {version}")
     _split(draft, given, launch)
     _speculation(draft, given, build)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from kvcli.check.deployment import Deployment
 from kvcli.check.engines import command, llama_cpp, ollama, sglang, tgi, trtllm, unread, vllm
-from kvcli.check.engines.settings import Draft
+from kvcli.check.engines.settings import Draft, unfilled
 from kvcli.check.engines.versions import ASSUMED, short, version_of
 from kvcli.check.launch import Launch, Problem
 from kvcli.check.nodes import Word
@@ -47,6 +47,8 @@ def deployment_of(launch: Launch, stated: Word | None = None) -> Deployment | No
         model = READERS[found.engine](launch, found.words, draft, at)
     if model is not None and launch.model is not None and STORED.fullmatch(model.text.rstrip("/")):
         model = launch.model
+    if model is not None and unfilled(model):
+        model = model._replace(literal=False)
     unread.report(draft, found.engine, launch)
     if model is None:
         draft.problem("no_model", f"nothing says which model {found.engine} serves", found.place)
@@ -70,4 +72,5 @@ def _deployment(
         gpus=launch.gpus,
         replicas=launch.replicas,
         problems=(*launch.problems, *draft.problems, *problems),
+        unread=frozenset(draft.unread - draft.settings.keys()),
     )

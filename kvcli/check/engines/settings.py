@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from kvcli.check.deployment import Setting
 from kvcli.check.engines.table import Given
 from kvcli.check.launch import Problem
-from kvcli.check.nodes import Place
+from kvcli.check.nodes import Place, Word
 
 Value = int | float | str | bool
 GIB = 2**30
@@ -39,6 +39,8 @@ class Draft:
         self.engine = engine
         self.settings: dict[str, Setting] = {}
         self.problems: list[Problem] = []
+        #: keys that the command sets to something that was not understood
+        self.unread: set[str] = set()
 
     def set(self, key: str, value: Value, said: str, place: Place | None = None) -> None:
         self.settings[key] = Setting(value, said, place)
@@ -60,7 +62,7 @@ class Draft:
             self.problem("bad_argument", f"{given.word.text} lacks its value", given.word.place)
             return None
         value = given.values[0]
-        if not value.literal:
+        if unfilled(value):
             self.problem("not_literal", f"{given.said} is only known where it runs, so kvcli cannot take it into account", value.place)
             return None
         return value.text
@@ -70,6 +72,8 @@ class Draft:
         text = self.literal(given)
         if text is not None:
             self.read(rule, text, given.said, given.place)
+        if rule.key not in self.settings:
+            self.unread.add(rule.key)
 
     def read(self, rule: Rule, text: str, said: str, place: Place) -> None:
         try:
@@ -92,6 +96,15 @@ class Draft:
             self.problem("bad_argument", f"{self.engine} refuses {given.word.text.partition('=')[0]}: it is not a JSON object", given.place)
             return None
         return found
+
+
+#: references that Kubernetes does not know, and placeholders: something fills them in before the engine sees them
+_UNFILLED = re.compile(r"\$\{[^}]*\}|\$[A-Za-z_]\w*|\{\{.*\}\}")
+
+
+def unfilled(value: Word) -> bool:
+    """Whether a value is only known where it runs, or is still to be filled in, as by envsubst."""
+    return not value.literal or _UNFILLED.fullmatch(value.text.strip()) is not None
 
 
 def counts(text: str) -> bool:

@@ -101,7 +101,7 @@ def parse(words: Sequence[Word], options: dict[str, Option], dialect: Dialect) -
 
 class _Parser:
     def __init__(self, words: Sequence[Word], options: dict[str, Option], dialect: Dialect) -> None:
-        self.words, self.options, self.dialect = words, options, dialect
+        self.words, self.options, self.dialect = tuple(words), options, dialect
         self.given: dict[str, Given] = {}
         self.rest: list[Word] = []
         self.problems: list[Problem] = []
@@ -116,9 +116,20 @@ class _Parser:
                 break
             if self._is_option(word.text):
                 self._option(word)
+            elif pieces := self._in_one(word):
+                self.words = (*self.words[: self.at], *pieces, *self.words[self.at :])
             else:
                 self.rest.append(word)
         return Parsed(tuple(self.given.values()), tuple(self.rest), tuple(self.problems))
+
+    def _in_one(self, word: Word) -> tuple[Word, ...]:
+        """What an option and its value are that stand in one word, `"--max-model-len 8192"`: no engine reads them as they are meant."""
+        pieces = word.text.split()
+        if not word.text.startswith("-") or len(pieces) < 2 or self._spelled(pieces[0].partition("=")[0]) not in self.options:
+            return ()
+        text = f"{word.text[:60]!r} is one word, in which the engine finds no {pieces[0][:40]}: make two words of it"
+        self._problem("bad_argument", text, word)
+        return tuple(Word(piece, word.place, word.literal) for piece in pieces)
 
     def _is_option(self, text: str) -> bool:
         """Whether argparse and its kin read the word as an option's name, known or not."""

@@ -163,6 +163,8 @@ def _refused(draft: Draft, given: Given, at: tuple[int, ...]) -> bool:
         refused = (at < (0, 12) and text in ("auto", "-1")) or (at < (0, 8) and text[-1:] in "kmgt")
     else:
         refused = given.option == "--enable-chunked-prefill" and bool(text) and at >= (0, 10)
+    if refused and given.option == "--max-model-len":
+        draft.unread.add("context_tokens")
     if refused and given.values[0].literal:
         draft.problem("bad_argument", f"vllm {'.'.join(map(str, at[:2]))} refuses {given.said}", given.place)
     return refused

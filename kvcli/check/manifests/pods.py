@@ -12,6 +12,7 @@ from kvcli.check.manifests.gpus import read_gpus
 from kvcli.check.nodes import Mapping as Node
 from kvcli.check.nodes import Place, Scalar, Sequence, Word
 from kvcli.check.shell.program import Program, find_programs
+from kvcli.check.shell.script import split_words
 
 
 class Around(NamedTuple):
@@ -114,7 +115,7 @@ def arguments(node: object, key: str, problems: list[Problem]) -> list[Word]:
     """The words of `command` or `args`. What Kubernetes would refuse (numbers, a text where a list belongs) is read and reported."""
     if isinstance(node, Scalar):
         problems.append(Problem("not_a_list", f"{key} is a text, and Kubernetes takes a list of strings", node.place))
-        return [rendered(node.word)]
+        return list(split_words(rendered(node.word)))
     words: list[Word] = []
     for item in node.items if isinstance(node, Sequence) else ():
         if not isinstance(item, Scalar):
