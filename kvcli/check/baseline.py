@@ -94,20 +94,29 @@ def regressions(cell: Cell, before: Measures, allowed: Mapping[str, float]) -> t
             raise BadInput(f"{key[:40]!r} is not a measure of a baseline", hint="one of " + ", ".join(keys), code="unknown_measure")
         if not finite(share) or share < 0:
             raise BadInput(f"the share allowed for {key} must be zero or more, and is {share!r}", hint=f"{key}: 5%", code="bad_share")
-    return tuple(_regression(cell, change, allowed.get(change.measure.key)) for change in changes(before, cell.measures) if change.worse)
+    worse = [change for change in changes(before, cell.measures) if change.worse]
+    beyond = any(_beyond(change, allowed.get(change.measure.key)) for change in worse)
+    return tuple(_regression(cell, change, allowed.get(change.measure.key), beyond) for change in worse)
 
 
-def _regression(cell: Cell, change: Change, allowed: float | None) -> Outcome:
+def _beyond(change: Change, allowed: float | None) -> bool:
+    share = math.inf if change.share is None else abs(change.share)
+    return allowed is not None and share > allowed
+
+
+def _regression(cell: Cell, change: Change, allowed: float | None, fails: bool) -> Outcome:
+    """`fails`: some number of the cell is worse than is allowed."""
     measure = change.measure
     share = math.inf if change.share is None else abs(change.share)
-    level: Level = "warning" if allowed is None or share <= allowed else "error"
+    level: Level = "error" if _beyond(change, allowed) else "warning"
     message = f"{measure.label} went from {measure.show(change.before)} in the baseline to {measure.show(change.after)}"
     if change.percent:
         message += f" ({change.percent})"
     if allowed is not None:
         message += f", {'more than' if level == 'error' else 'within'} the {_percent(allowed)} that is allowed"
     if level == "warning":
-        fix = "undo the change, or accept it with --update-baseline"
+        # what fails is not accepted
+        fix = "undo the change" if fails or cell.verdict == "fail" else "undo the change, or accept it with --update-baseline"
     elif share == math.inf:
         fix = "undo the change"
     else:

@@ -50,7 +50,7 @@ MEASURES: tuple[Measure, ...] = (
     Measure("ttft", "ttft_floor_s", "prefill floor", "the floor of the prefill", format_seconds, _exact_seconds),
     Measure("tpot", "tpot_floor_s", "decode floor", "the floor of a decode step", format_seconds, _exact_seconds),
     Measure("sequences", "sequences", "sequences", "the number of sequences", _count, _count, more_is_worse=False),
-    Measure("cost", "cost_per_mtok", "cost per 1M tokens", "the cost per million tokens", four_digits, _exact_cost),
+    Measure("cost", "cost_per_mtok", "least cost per 1M tokens", "the least cost per million tokens", four_digits, _exact_cost),
 )
 
 

@@ -74,13 +74,17 @@ def _cell(case: Case, today: datetime.date) -> Cell:
         found = rule(case)
         outcomes += found if isinstance(found, list) else [found]
     device = case.device.text if case.device else "unknown device"
-    assumed = case.asked.assumed if case.asked else ()
+    outcomes = [_waived(each, case, device, today) for each in outcomes]
+    numbers = measures(case)
+    if any(each.rule == "KV001" and each.level == "error" for each in outcomes):
+        numbers = Measures(numbers.memory_bytes, numbers.usable_bytes)  # what does not start serves nobody, at no speed and no price
+    assumed = (*(case.asked.assumed if case.asked else ()), *(time.prompt_assumed(case) if numbers.ttft_floor_s is not None else ()))
     return Cell(
         target=case.target.name,
         device=device,
         place=case.deployment.place,
-        outcomes=tuple(sorted((_waived(each, case, device, today) for each in outcomes), key=lambda each: each.rule)),
-        measures=measures(case),
+        outcomes=tuple(sorted(outcomes, key=lambda each: each.rule)),
+        measures=numbers,
         assumed=assumed,
     )
 

@@ -51,7 +51,7 @@ def said(rule, level):
         (
             {"cost_per_mtok": 0.5},
             "warning",
-            "the cost per million tokens went from 0.400 in the baseline to 0.500 (+25.0%)",
+            "the least cost per million tokens went from 0.400 in the baseline to 0.500 (+25.0%)",
             "(0.5 - 0.4) / 0.4 = +25.0%",
         ),
     ],
@@ -249,3 +249,14 @@ def test_a_missing_and_a_huge_file(tmp_path, monkeypatch):
     path.write_text(json.dumps(GOOD))
     with pytest.raises(BadInput, match="larger than"):
         read(str(path))
+
+
+def test_what_fails_is_not_told_to_be_accepted():
+    """--update-baseline refuses while a rule fails."""
+    worse = BEFORE._replace(memory_bytes=BEFORE.memory_bytes + 2**30)
+    (alone,) = regressions(cell(worse), BEFORE, {})
+    assert alone.fix == "undo the change, or accept it with --update-baseline"
+    (beside,) = regressions(cell(worse, outcomes=(said("KV001", "error"),)), BEFORE, {})
+    assert beside.fix == "undo the change"
+    one, other = regressions(cell(worse._replace(tpot_floor_s=1.0)), BEFORE, {"tpot": 0.1})
+    assert (one.fix, other.level) == ("undo the change", "error")

@@ -43,6 +43,19 @@ def ttft_plan(case: Case) -> Plan | None:
     return planned(request) if request is not None and not why_no_floor(case) else None
 
 
+def prompt_assumed(case: Case) -> tuple[str, ...]:
+    """What the floor of the prefill is of, where that is not a whole prompt that the load names."""
+    request, load = prompt_request(case), case.load
+    if request is None or not (load.prompt_tokens or load.context_p50):
+        return ("the prefill floor is of a prompt of one token: the load names no prompt",) if request else ()
+    work = request.workload
+    if work.uncached_tokens >= work.prompt_tokens:
+        return ()
+    computed = "one token" if work.uncached_tokens == 1 else f"{work.uncached_tokens:,} tokens"
+    rest = "" if load.cached_prefix is not None else " (cached_prefix: 0 counts all)"
+    return (f"the prefill floor computes {computed} of {work.prompt_tokens:,}, the others are taken as cached{rest}",)
+
+
 def step_plan(case: Case, batch: int = 1) -> Plan | None:
     request = step_request(case, batch)
     return planned(request) if request is not None and not why_no_floor(case) else None

@@ -69,9 +69,17 @@ def _row(report: Report, cell: Cell) -> dict[str, str]:
             text += f"<br>{was.translate(_HTML)}"
         row[measure.short] = text
     said = [each for each in unknown_only(of_cell(cell)) if each.outcome.level in ("error", "warning")]
-    row["why"] = "<br>".join(f"{escape(each.outcome.rule)}: {escape(each.outcome.message)}" for each in said)
+    row["why"] = "<br>".join([*(f"{escape(each.outcome.rule)}: {escape(each.outcome.message)}" for each in said), *_unsaid(cell)])
     row["what passes"] = "<br>".join(f"{escape(each.outcome.rule)}: {escape(each.outcome.fix)}" for each in said if each.outcome.fix)
     return row
+
+
+def _unsaid(cell: Cell) -> list[str]:
+    """Why a verdict is as it is though nothing is new: what is waived, and what the baseline holds."""
+    found = of_cell(cell)
+    waived = [f"{escape(each.outcome.rule)} {escape(each.waived)}" for each in found if each.waived]
+    known = [f"{escape(each.outcome.rule)}: as in the baseline" for each in found if each.known and each.outcome.level == "warning"]
+    return [*waived, *dict.fromkeys(known)]
 
 
 def _findings(report: Report) -> list[str]:

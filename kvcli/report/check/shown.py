@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
+from kvcli.check.compare import changes
 from kvcli.check.verdict import LEVELS, RULES, Cell, Level, Outcome, Report
 
 #: levels that are findings, the worst first; the others say that a rule passed or why it did not run
@@ -139,18 +140,35 @@ def gone(report: Report) -> list[str]:
 
 
 def remarks(report: Report) -> list[str]:
-    """What is no finding and must not go unsaid, a line each: rules that did not run, what was assumed, what has gone, what is known."""
-    skipped = [each for cell in report.cells for each in of_cell(cell) if each.outcome.level == "skipped"]
+    """What is no finding and must not go unsaid, a line each: rules that did not run, what was assumed, what has gone, what is known.
+
+    With a baseline, of the cells alone that something has happened to.
+    """
+    cells = [cell for cell in report.cells if not unchanged(report, cell)]
+    skipped = [each for cell in cells for each in of_cell(cell) if each.outcome.level == "skipped"]
     lines = [f"skipped {each.rule} for {each.where}: {plain(each.outcome.message)}" for each in skipped]
     assumed: dict[str, list[str]] = {}
-    for cell in report.cells:
+    for cell in cells:
         for each in cell.assumed:
             assumed.setdefault(plain(each), []).append(f"{plain(cell.target)} on {plain(cell.device)}")
     for said, names in assumed.items():
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
         lines.append(f"assumed for {', '.join(names[:MOST_NAMES])}{more}: {said}")
     lines += [f"gone since the baseline: {name}" for name in gone(report)]
-    return lines + [line for line in [unsaid(report)] if line]
+    return lines + [line for line in (same(report), unsaid(report)) if line]
+
+
+def unchanged(report: Report, cell: Cell) -> bool:
+    """Whether the baseline has the cell, and all that is found of it, with the same numbers."""
+    if report.against is None or cell.before is None or changes(cell.before, cell.measures):
+        return False
+    return not unknown_only(each for each in of_cell(cell) if each.outcome.level in FINDINGS)
+
+
+def same(report: Report) -> str:
+    """`3 of 5 unchanged since the baseline F`; '' where none is."""
+    count = sum(unchanged(report, cell) for cell in report.cells)
+    return f"{count} of {len(report.cells)} unchanged since the baseline {plain(report.against or '')}" if count else ""
 
 
 def is_new(report: Report, cell: Cell) -> bool:

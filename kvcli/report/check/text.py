@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from kvcli.check.verdict import Cell, Report
 from kvcli.report.check.figures import FLOOR_NOTE, numbers, since
-from kvcli.report.check.shown import FINDINGS, Finding, gone, of_cell, plain, summary, unknown_only, unsaid
+from kvcli.report.check.shown import FINDINGS, Finding, gone, of_cell, plain, same, summary, unchanged, unknown_only, unsaid
 
 _COLORS = {"fail": "31", "error": "31", "warn": "33", "warning": "33", "pass": "32", "note": "36", "skipped": "2", "assumed": "2"}
 
 
 def text(report: Report, color: bool) -> str:
     """Cells in the order of the files. With a baseline, those that nothing has happened to are counted, not shown."""
-    blocks, unchanged, floors = [], 0, False
+    blocks, floors = [], False
     for cell in report.cells:
         found = of_cell(cell)
         said = unknown_only(each for each in found if each.outcome.level in FINDINGS)
-        if report.against is not None and not said and not since(report, cell):
-            unchanged += 1
+        if unchanged(report, cell):
             continue
         skipped = [each for each in found if each.outcome.level == "skipped"]
         blocks.append(_block(report, cell, said, skipped, color))
         floors |= cell.measures.ttft_floor_s is not None or cell.measures.tpot_floor_s is not None
     tail = [f"gone since the baseline: {name}" for name in gone(report)]
-    if unchanged:
-        tail.append(f"{unchanged} of {len(report.cells)} unchanged since the baseline {plain(report.against or '')}")
-    tail += [line for line in (unsaid(report), FLOOR_NOTE if floors else "") if line]
+    tail += [line for line in (same(report), unsaid(report), FLOOR_NOTE if floors else "") if line]
     tail.append(_paint(summary(report), "pass" if report.passed else "fail", color))
     return "\n\n".join(["\n".join(lines) for lines in [*blocks, tail]]) + "\n"
 

@@ -11,7 +11,7 @@ from report_samples import baseline, report
 
 from kvcli.check.baseline import against
 from kvcli.check.nodes import Place
-from kvcli.check.verdict import RULES, Cell, Outcome, Report, Waiver
+from kvcli.check.verdict import RULES, Cell, Measures, Outcome, Report, Waiver
 from kvcli.report.check import sarif as sarif_module
 from kvcli.report.check.github import github
 from kvcli.report.check.markdown import markdown
@@ -169,3 +169,26 @@ def test_a_waiver_shows_in_the_table():
     place = Place("a.yaml", 1)
     cell = Cell("a", "b", place, (Outcome("KV001", "note", "x", place, waiver=Waiver("soon", "2027-01-01")),))
     assert table_cells(markdown(Report((cell,))))[1][0] == "pass (waived)"
+
+
+def test_the_table_says_why_where_nothing_is_new():
+    place = Place("a.yaml", 1)
+    waived = Outcome("KV001", "note", "x", place, waiver=Waiver("soon", "2027-01-01"))
+    held = Outcome("KV002", "warning", "y", place)
+    cells = (Cell("a", "b", place, (waived,)), Cell("c", "d", place, (held,), before=Measures(), known=(("KV002", "warning"),)))
+    titles, *rows = table_cells(markdown(Report(cells, "base.json")))
+    assert sorted(row[titles.index("why")] for row in rows) == ["KV001 waived until 2027-01-01: soon", "KV002: as in the baseline"]
+
+
+@pytest.mark.parametrize("form", ["md", "github.txt", "azure.txt", "txt"])
+def test_of_what_is_unchanged_nothing_is_listed(form):
+    place, measures = Place("a.yaml", 1), Measures(2**30, 2**31)
+    skipped = Outcome("KV005", "skipped", "no limit is set", place)
+    same = Cell("same", "l4", place, (skipped,), measures, measures, assumed=("a default",))
+    moved = same._replace(target="moved", before=Measures(2**29, 2**31))
+    text = FORMS[form](Report((same, moved), "base.json"))
+    assert "moved on l4" in text and "no limit is set" in text and "a default" in text
+    assert "same on l4" not in text
+    assert "1 of 2 unchanged since the baseline base.json" in text
+    # without a baseline all is said
+    assert "same on l4" in FORMS[form](Report((same._replace(before=None), moved._replace(before=None))))

@@ -297,3 +297,30 @@ def test_a_file_that_is_not_as_the_schema_says(tmp_path, text, where, words):
     message = f"{caught.value.message} {caught.value.hint}"
     assert f"kvcli.yaml:{where}: " in message
     assert words in message
+
+
+def test_what_does_not_start_has_no_speed_no_sequences_and_no_price(gate):
+    fleet = "{ pool: { device: l4, devices: 1, price_hour: 1 } }"
+    misfit = gate(target(serve("--max-model-len 131072"), load="{ users: 2, ctx_p99: 2k }"), fleet)
+    assert said(misfit, "KV001").level == "error"
+    assert misfit.measures[2:] == (None,) * 4
+    assert misfit.measures.memory_bytes > misfit.measures.usable_bytes == L4
+    fits = gate(target(serve("--max-model-len 8192"), load="{ users: 2, ctx_p99: 2k }"), fleet)
+    assert None not in fits.measures
+    waiver = "[{ rule: KV001, reason: it was seen to run, expires: 2030-01-01 }]"
+    waived = gate(target(serve("--max-model-len 131072"), load="{ users: 2, ctx_p99: 2k }", waive=waiver), fleet)
+    assert None not in waived.measures
+
+
+@pytest.mark.parametrize(
+    ("load", "said"),
+    [
+        ("{ users: 1 }", "the prefill floor is of a prompt of one token: the load names no prompt"),
+        ("{ prompt: 4k }", "the prefill floor computes one token of 4,096, the others are taken as cached (cached_prefix: 0 counts all)"),
+        ("{ prompt: 4k, cached_prefix: 1k }", "the prefill floor computes 3,072 tokens of 4,096, the others are taken as cached"),
+        ("{ prompt: 4k, cached_prefix: 0 }", None),
+    ],
+)
+def test_of_what_the_prefill_floor_is_stands_beside_it(gate, load, said):
+    found = [each for each in gate(target(serve("--max-model-len 8192"), load=load)).assumed if "prefill" in each and "default" not in each]
+    assert found == ([said] if said else [])
