@@ -50,7 +50,7 @@ class Models:
     def find(self, word: Word | None, own: bool = False) -> Found:
         """`own`: the capacity file itself says so, and its paths are files here; paths of manifests are files where they run."""
         if word is None:
-            return Found(None, "the deployment does not say which model it serves", "name it in the target: model: llama3.1-8b")
+            return Found(None, "the deployment does not say which model it serves", "model: in the target, a preset or a config.json")
         text = word.text.strip()
         if (text, own) not in self._known:
             self._known[text, own] = self._read(text) if own else self._find(text, word.literal)
@@ -60,7 +60,7 @@ class Models:
         named = self.names.get(text)
         if named is not None:
             return self._read(named.text)
-        fix = f"name it in the capacity file: models: {{ {text!r}: llama3.1-8b }}, or a config.json committed beside it"
+        fix = f"in the capacity file, models: {{ {text!r}: config.json }} with the model's own file beside it, or the preset that it is"
         if not literal:
             return Found(None, f"the model {text[:120]!r} is only known where it runs", fix)
         preset = presets.find(text)

@@ -62,7 +62,7 @@ class FileSet:
 
 
 def _files(paths: Sequence[Path]) -> Iterator[Path]:
-    """The files named, and the YAML files of the folders named, sorted; hidden folders and what is no manifest are left out."""
+    """The files named, and the YAML files, scripts and Dockerfiles of folders, sorted; hidden folders and what is no manifest are left out."""
     count = 0
     for given in paths:
         path = Path(os.path.normpath(given))
@@ -72,7 +72,8 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
         for folder, folders, names in os.walk(path):
             folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "node_modules")
             for name in sorted(names):
-                if name.endswith((".yaml", ".yml")) and not name.startswith(".") and name not in _SKIPPED:
+                manifest = name.endswith((".yaml", ".yml")) and name not in _SKIPPED
+                if (manifest or _is_script(Path(name))) and not name.startswith("."):
                     count += 1
                     if count <= MAX_FILES:
                         yield Path(folder, name)

@@ -82,11 +82,15 @@ def launches_of_container(container: Node, pod: Node, around: Around, role: str 
 def with_programs(launch: Launch, programs: Iterable[Program]) -> list[Launch]:
     """`launch` once for each program, the second and later ones with `#2`, ... behind the container's name."""
     programs = tuple(programs)
+    certain = sum(not program.guarded for program in programs)
     result: list[Launch] = []
     for index, program in enumerate(programs, start=1):
         label = launch.container if index == 1 else f"{launch.container}#{index}"
         run = program.run
         place = launch.place if index == 1 else program.words[0].place if program.words else launch.place
+        problems = launch.problems
+        if program.guarded and certain and program.words:
+            problems = (*problems, Problem("conditional_command", "it starts only under a condition of the script", place))
         result.append(
             launch._replace(
                 container=label,
@@ -94,7 +98,8 @@ def with_programs(launch: Launch, programs: Iterable[Program]) -> list[Launch]:
                 image=launch.image or (run.image if run else None),
                 words=program.words,
                 environment=program.environment,
-                gpus=_narrowed(launch.gpus, program.gpus, len(programs) > 1),
+                gpus=_narrowed(launch.gpus, program.gpus, (certain or len(programs)) > 1),
+                problems=problems,
             )
         )
     return result or [launch]

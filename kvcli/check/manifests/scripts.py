@@ -24,9 +24,13 @@ def read_script(script: Script) -> list[Launch]:
         return _dockerfile(script)
     programs, problems = find_in_script(text, {})
     result: list[Launch] = []
-    for index, program in enumerate((each for each in programs if each.words), start=1):
-        launch = Launch(f"command/{index}", "", program.words[0].place, problems=_problems(problems, program.run))
-        result += with_programs(launch, [program])
+    programs = tuple(each for each in programs if each.words)
+    for index, program in enumerate(programs, start=1):
+        place = program.words[0].place
+        own = _problems(problems, program.run)
+        if program.guarded and not all(each.guarded for each in programs):
+            own = (*own, Problem("conditional_command", "it starts only under a condition of the script", place))
+        result += with_programs(Launch(f"command/{index}", "", place, problems=own), [program])
     return result
 
 

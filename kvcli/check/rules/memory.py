@@ -26,6 +26,7 @@ SOFTEN = (
     "config_file_not_read",
     "bad_argument",
     "lora_rank_unknown",
+    "conditional_command",
 )
 #: Engines that put on the host what does not fit.
 SPILL = ("ollama",)

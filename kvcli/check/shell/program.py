@@ -91,7 +91,9 @@ def _choose(found: list[Program], problems: list[Problem]) -> tuple[Program, ...
     engines = [program for program in found if program.known]
     certain = [program for program in engines if not program.guarded]
     if certain:
-        return tuple(certain)
+        said = {tuple(word.text for word in program.words) for program in certain}
+        # another one that may start as well must not go unsaid
+        return tuple(each for each in engines if not each.guarded or tuple(word.text for word in each.words) not in said)
     if engines:
         several = len({tuple(word.text for word in program.words) for program in engines}) > 1
         message = "the engine starts only under a condition of the script, and is taken to start"

@@ -324,3 +324,12 @@ def test_what_does_not_start_has_no_speed_no_sequences_and_no_price(gate):
 def test_of_what_the_prefill_floor_is_stands_beside_it(gate, load, said):
     found = [each for each in gate(target(serve("--max-model-len 8192"), load=load)).assumed if "prefill" in each and "default" not in each]
     assert found == ([said] if said else [])
+
+
+def test_what_is_to_be_done_of_an_unknown_model_names_no_other_one(gate):
+    """Copied, it must not make the gate compute another model."""
+    fix = said(gate(target(serve("--max-model-len 4096", "acme/Nobody-7B"))), "KV009").fix
+    assert (
+        fix
+        == "in the capacity file, models: { 'acme/Nobody-7B': config.json } with the model's own file beside it, or the preset that it is"
+    )
