@@ -32,6 +32,11 @@ class GpuRequest(NamedTuple):
     shared: bool = False
     cards: tuple[Word, ...] = ()
     hosts: int = 1
+    said: str = ""
+
+    def of(self, amount: int) -> str:
+        """Another amount, as one would write it in the same place; `said` shows how, with {} for the number."""
+        return (self.said or f"{self.resource or 'devices'}: {{}}").format(amount)
 
 
 class Launch(NamedTuple):

@@ -68,7 +68,9 @@ def _read(node: Node, what: str, reader: Callable[[str, str], T]) -> T:
     try:
         return reader(said.text, what)
     except BadInput as error:
-        raise bad(said.place, error.message, error.hint) from None
+        # the hint of an option, `ttft 20ms`, is one of a key here
+        key = re.split("[ :.]", what)[-1]
+        raise bad(said.place, error.message, error.hint.replace(f"{what} ", f"{key}: ")) from None
 
 
 def count(node: Node, what: str) -> int:

@@ -13,6 +13,7 @@ OPTIONS: dict[str, dict[str, str]] = {
         "kv_dtype": "--kv-cache-dtype",
         "tensor_parallel": "--tensor-parallel-size",
         "pipeline_parallel": "--pipeline-parallel-size",
+        "data_parallel": "--data-parallel-size",
         "max_sequences": "--max-num-seqs",
         "memory_fraction": "--gpu-memory-utilization",
         "kv_memory_bytes": "--kv-cache-memory-bytes",
@@ -22,6 +23,7 @@ OPTIONS: dict[str, dict[str, str]] = {
         "kv_dtype": "--kv-cache-dtype",
         "tensor_parallel": "--tp-size",
         "pipeline_parallel": "--pp-size",
+        "data_parallel": "--dp-size",
         "max_sequences": "--max-running-requests",
         "memory_fraction": "--mem-fraction-static",
     },
@@ -42,6 +44,7 @@ KEYS = {
     "kv_dtype": "kv_dtype",
     "tensor_parallel": "tp",
     "pipeline_parallel": "pp",
+    "data_parallel": "dp",
     "max_sequences": "max_sequences",
     "memory_fraction": "memory_fraction",
     "kv_memory_bytes": "kv_memory",
@@ -75,6 +78,16 @@ def _llama(case: Case, key: str, value: int | float | str) -> str:
         key_type, _, value_type = str(value).partition(":")
         return f"-ctk {key_type} -ctv {value_type or key_type} -fa on"
     return f"{KEYS.get(key, key)}: {value}"
+
+
+def plural(count: int, word: str) -> str:
+    """`1 token`, `8,192 tokens`."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def are(count: int, word: str) -> str:
+    """`1 user is`, `8 users are`."""
+    return f"{plural(count, word)} {'is' if count == 1 else 'are'}"
 
 
 def in_words(case: Case, text: str) -> str:

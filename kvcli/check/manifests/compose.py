@@ -156,7 +156,7 @@ class _Service:
     def _gpus(self, service: Mapping, environment: dict[str, Word]) -> GpuRequest | None:
         gpus = service.get("gpus")
         if isinstance(gpus, Scalar):
-            return read_gpus_option(interpolate(gpus.word, self.variables))
+            return read_gpus_option(interpolate(gpus.word, self.variables))._replace(said="gpus: {}")
         reserved = service.at("deploy", "resources", "reservations", "devices")
         for device in (*mappings(gpus), *mappings(reserved)):
             kinds = device.get("capabilities")
@@ -169,7 +169,7 @@ class _Service:
         for entry in mappings(service.at("deploy", "resources", "reservations", "generic_resources")):
             amount = entry.at("discrete_resource_spec", "value")
             if amount is not None:
-                return GpuRequest(integer(amount), amount.place, "nvidia.com/gpu")
+                return GpuRequest(integer(amount), amount.place, "nvidia.com/gpu", said="value: {}")
         devices = service.get("devices")
         for item in devices.items if isinstance(devices, Sequence) else ():
             word = self._text(item)
@@ -183,10 +183,11 @@ class _Service:
     def _device(self, device: Mapping, resource: str | None) -> GpuRequest:
         ids, count = device.get("device_ids"), self._text(device.get("count"))
         if isinstance(ids, Sequence):
-            return GpuRequest(len(ids.items), ids.place, resource)
+            return GpuRequest(len(ids.items), ids.place, resource, said="device_ids of {} devices")
         if count is None or count.text == "all" or not count.literal:
             return GpuRequest(None, count.place if count is not None else device.place, resource)
-        return GpuRequest(int(count.text) if count.text.isdigit() and len(count.text) < 9 else None, count.place, resource)
+        amount = int(count.text) if count.text.isdigit() and len(count.text) < 9 else None
+        return GpuRequest(amount, count.place, resource, said="count: {}")
 
     # files
 

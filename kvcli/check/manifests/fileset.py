@@ -62,7 +62,7 @@ class FileSet:
 
 
 def _files(paths: Sequence[Path]) -> Iterator[Path]:
-    """The files named, and the YAML files, scripts and Dockerfiles of folders, sorted; hidden folders and what is no manifest are left out."""
+    """The files named, and the YAML files, scripts and Dockerfiles of folders, sorted; what is hidden or no manifest is left out."""
     count = 0
     for given in paths:
         path = Path(os.path.normpath(given))

@@ -113,7 +113,7 @@ def _narrowed(asked: GpuRequest | None, visible: GpuRequest | None, several: boo
         return asked._replace(shared=True) if several else asked
     if asked.amount is not None and visible.amount > asked.amount:
         return asked
-    return asked._replace(amount=visible.amount, place=visible.place)
+    return asked._replace(amount=visible.amount, place=visible.place, said=visible.said)
 
 
 def arguments(node: object, key: str, problems: list[Problem]) -> list[Word]:

@@ -9,7 +9,7 @@ from kvcli.check.case import Case, passed, planned, skipped
 from kvcli.check.requests import may_take_whole, number
 from kvcli.check.rules.pool import short_pool
 from kvcli.check.verdict import Outcome
-from kvcli.check.words import spelled
+from kvcli.check.words import are, plural, spelled
 from kvcli.plan.answers.solve import at_batch, at_context
 from kvcli.plan.budget.memory import MemoryPlan
 from kvcli.plan.plan import Plan
@@ -46,7 +46,9 @@ def does_not_fit(case: Case) -> Outcome:
         return skipped("KV001", case, why)
     memory, tokens = plan.memory, plan.workload.context_tokens
     place = case.place("context_tokens")
-    what = f"the weights and one request of {tokens:,} tokens"
+    slots = number(case.deployment, "slots") or 1 if case.deployment.engine in ("llama.cpp", "ollama") else 1
+    held = "one request" if slots == 1 else f"{slots:,} slots"
+    what = f"the weights and {held} of {plural(tokens, 'token')}"
     spared = number(case.deployment, "weights_offload_bytes") or 0
     if memory.verdict == "fits" and may_take_whole(case.deployment, tokens) and asked.context_tokens:
         whole = case.changed(max_batched_tokens=tokens).plan
@@ -84,10 +86,10 @@ def _allowed(case: Case, memory: MemoryPlan, spared: int, starts_short: bool, au
         return "the engine keeps in the host's memory what does not fit, and slows down"
     if auto and starts_short:
         longest = fixes.longest_context(case, fixes.may_fit)
-        return f"the engine lowers the length by itself, to {longest:,} tokens at most"
+        return f"the engine lowers the length by itself, to {plural(longest, 'token')} at most"
     if engine not in REFUSE_TO_START and starts_short:
         longest = fixes.longest_context(case, fixes.may_fit)
-        return f"requests of more than {longest:,} tokens are refused or never finish"
+        return f"requests of more than {plural(longest, 'token')} are refused or never finish"
     return ""
 
 
@@ -177,7 +179,7 @@ def _loads(plan: Plan | None) -> list[tuple[int, str, str]]:
         return []
     work = plan.workload
     many = work.batch_size > 1
-    sequences = f"{work.batch_size} sequence{'s' if many else ''} of {work.context_tokens:,} tokens"
+    sequences = f"{plural(work.batch_size, 'sequence')} of {plural(work.context_tokens, 'token')}"
     take = "together take" if many else "takes"
     return [
         (_used(plan.memory, high=False), "warning", f"{sequences} {take}"),
@@ -217,31 +219,31 @@ def too_few_sequences(case: Case) -> Outcome:
         return skipped("KV007", case, f"kvcli has no rule how many sequences {case.deployment.engine} holds of this model")
     low, high = held
     tokens = case.load.context_p99
-    length = f"{tokens:,} tokens" if tokens else "the longest length"
+    length = plural(tokens, "token") if tokens else "the longest length"
     place = case.load.place or case.target.place
     if low >= users:
-        return passed("KV007", case, f"at least {low:,} sequences of {length} are held")
+        return passed("KV007", case, f"at least {are(low, 'sequence')} held, of {length} each")
     if not high and case.plan is not None and case.plan.memory is not None and not case.plan.memory.fits:
         return skipped("KV007", case, "not even one request fits, as KV001 says")
     running, instances = number(case.deployment, "max_sequences"), max(1, case.deployment.replicas)
     if running and running * instances < users:
         each = "the engine runs" if instances == 1 else f"each of {instances} replicas runs"
-        message = f"{users:,} users are asked for, and {each} at most {running:,} sequences together"
+        message = f"{are(users, 'user')} asked for, and {each} at most {plural(running, 'sequence')} together"
         wanted = -(-users // max(1, case.deployment.replicas))
         wider = sequences_held(case.changed(max_sequences=wanted))
         fix = spelled(case, "max_sequences", wanted) if wider and wider[0] >= users else _more_instances(case, low, users)
         return Outcome("KV007", "warning", message, case.place("max_sequences"), f"min(held, {running * instances:,}) < {users:,}", fix)
     if high >= users:
-        message = f"{users:,} users at {length} are held only if overheads stay low: at least {low:,}, at most {high:,}"
+        message = f"of {plural(users, 'user')} at {length} all are held only if overheads stay low: at least {low:,}, at most {high:,}"
     else:
-        message = f"at most {high:,} of {users:,} users at {length} are held at once: the others wait"
+        message = f"of {plural(users, 'user')} at {length} at most {high:,} {'is' if high == 1 else 'are'} held at once: the others wait"
     formula = f"floor(pool / request) x instances = {low:,} to {high:,} < {users:,}"
     return Outcome("KV007", "warning", message, place, formula, _more_instances(case, low, users))
 
 
 def _more_instances(case: Case, low: int, users: int) -> str:
     each = low // max(1, case.deployment.replicas)
-    return f"{-(-users // each)} replicas" if each else fixes.to_fit(case)
+    return plural(-(-users // each), "replica") if each else fixes.to_fit(case)
 
 
 def memory_fraction(case: Case) -> Outcome:

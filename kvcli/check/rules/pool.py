@@ -7,7 +7,7 @@ from typing import NamedTuple
 from kvcli.check import fixes
 from kvcli.check.case import Case
 from kvcli.check.nodes import Place
-from kvcli.check.words import spelled
+from kvcli.check.words import plural, spelled
 from kvcli.plan.budget.memory import MemoryPlan
 from kvcli.units import format_bytes
 
@@ -30,7 +30,7 @@ def short_pool(case: Case, memory: MemoryPlan) -> ShortPool | None:
     if large is None or not fixes.may_fit(large):
         return None
     tokens = case.asked.request.workload.context_tokens
-    message = f"one request of {tokens:,} tokens takes {format_bytes(stored)} of a pool that is given {format_bytes(own)}"
+    message = f"one request of {plural(tokens, 'token')} takes {format_bytes(stored)} of a pool that is given {format_bytes(own)}"
     ways = [spelled(case, "kv_memory_bytes", stored) + ("" if fixes.surely_fits(large) else " (if overheads stay low)")]
     longest = fixes.longest_context(case, fixes.may_fit)
     ways += [spelled(case, "context_tokens", longest)] if longest else []

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from kvcli.check.case import Case, passed, skipped
+from kvcli.check.lengths import may_fit
 from kvcli.check.requests import default_context, number, split_of
+from kvcli.check.splits import NODE
 from kvcli.check.verdict import Outcome
-from kvcli.check.words import in_words, spelled
+from kvcli.check.words import are, in_words, plural, spelled
 from kvcli.errors import BadInput
 from kvcli.model.latent_records import Latent
 from kvcli.units import format_bytes
@@ -28,12 +30,12 @@ def beyond_trained(case: Case) -> Outcome:
         allowed = any("ALLOW" in problem.message and "LONG" in problem.message for problem in case.deployment.problems)
         level = "error" if case.deployment.engine in REFUSE_LONGER and not allowed else "warning"
         refuses = f", and {case.deployment.engine} does not start" if level == "error" else ""
-        message = f"{admitted:,} tokens are more than the {own:,} positions that {spec.name} was trained for{refuses}"
+        message = f"{plural(admitted, 'token')} are more than the {own:,} positions that {spec.name} was trained for{refuses}"
         formula = f"{admitted:,} > {own:,}"
         return Outcome("KV003", "error" if refuses else "warning", message, place, formula, spelled(case, "context_tokens", own))
     p99 = case.load.context_p99
     if p99 and p99 > admitted:
-        message = f"requests of the p99 length, {p99:,} tokens, are longer than the {admitted:,} the engine admits"
+        message = f"requests of the p99 length, {plural(p99, 'token')}, are longer than the {admitted:,} the engine admits"
         fix = spelled(case, "context_tokens", p99) if p99 <= own else ""
         return Outcome("KV003", "warning", message, place, f"{p99:,} > {admitted:,}", fix)
     return passed("KV003", case)
@@ -105,8 +107,8 @@ def gpu_request(case: Case) -> Outcome:
     product = _product(case, used)
     pool = case.pool.devices if case.pool else None
     if pool is not None and used > pool:
-        message = f"the engine uses {used} devices ({product}), and the pool {case.pool.name if case.pool else ''} has {pool}"
-        return Outcome("KV014", "error", message, place, f"{product} = {used} > {pool}")
+        message = f"the engine uses {plural(used, 'device')} ({product}), and the pool {case.pool.name if case.pool else ''} has {pool}"
+        return Outcome("KV014", "error", message, place, f"{product} = {used} > {pool}", _within(case, pool, used))
     if gpus is None or gpus.amount is None:
         return skipped("KV014", case, "nothing says how many devices are requested")
     local, ranks = number(deployment, "data_parallel_local"), number(deployment, "data_parallel") or 1
@@ -116,15 +118,29 @@ def gpu_request(case: Case) -> Outcome:
     wanted, asked = -(-used // nodes), gpus.amount * (gpus.hosts if nodes == 1 else 1)
     ray = case.setting("ray")
     if wanted > asked and not (ray is not None and ray.value is True):
-        message = f"the engine uses {wanted} devices ({product}), and {asked} {'is' if asked == 1 else 'are'} requested"
-        fix = f"{gpus.resource or 'devices'}: {wanted}" if nodes == 1 and gpus.hosts == 1 else ""
+        message = f"the engine uses {plural(wanted, 'device')} ({product}), and {asked} {'is' if asked == 1 else 'are'} requested"
+        fix = gpus.of(wanted) if nodes == 1 and gpus.hosts == 1 else ""
         fix = fix or spelled(case, "tensor_parallel", asked)
         return Outcome("KV014", "error", message, gpus.place, f"{product} = {wanted} > {asked}", fix)
     if wanted < asked:
-        message = f"{asked} devices are requested and {wanted} {'is' if wanted == 1 else 'are'} used ({product}): the others stay idle"
-        fix = spelled(case, "tensor_parallel", asked) if wanted == 1 else f"{gpus.resource or 'devices'}: {wanted}"
+        use = f"{wanted} {'is' if wanted == 1 else 'are'} used ({product})"
+        message = f"{are(asked, 'device')} requested and {use}: the others stay idle"
+        fix = spelled(case, "tensor_parallel", asked) if wanted == 1 else gpus.of(wanted)
         return Outcome("KV014", "warning", message, place if wanted == 1 else gpus.place, f"{product} = {wanted} < {asked}", fix)
     return passed("KV014", case)
+
+
+def _within(case: Case, pool: int, used: int) -> str:
+    """The most tensor ranks of one instance that the pool has and that may fit, or a pool of as many devices as are used."""
+    ranks = ""
+    for tensor in range(min(pool, NODE), 0, -1):
+        plan = case.changed(tensor_parallel=tensor, pipeline_parallel=1, data_parallel=1).plan
+        if plan is not None and may_fit(plan):
+            own = [(key, 1) for key in ("pipeline_parallel", "data_parallel") if (number(case.deployment, key) or 1) > 1]
+            ranks = " ".join(spelled(case, key, value) for key, value in (("tensor_parallel", tensor), *own))
+            break
+    larger = f"a pool with devices: {used}"
+    return f"{ranks}, or {larger}" if ranks else larger
 
 
 def _product(case: Case, used: int) -> str:

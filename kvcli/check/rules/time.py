@@ -6,6 +6,7 @@ from kvcli.check.case import Case, passed, planned, skipped
 from kvcli.check.faster import BEST_EFFICIENCY, Limit, to_be_faster
 from kvcli.check.rules.memory import sequences_held, usable
 from kvcli.check.verdict import Outcome
+from kvcli.check.words import plural
 from kvcli.plan.floors import Floor
 from kvcli.plan.plan import Plan
 from kvcli.plan.request import PlanRequest
@@ -67,7 +68,7 @@ def ttft(case: Case) -> Outcome:
     if plan is None or plan.latency is None:
         return skipped("KV005", case, why_no_floor(case) or "the prompt cannot be planned")
     work = plan.workload
-    what = f"computes {work.uncached_tokens or work.prefill_tokens:,} of {work.prefill_tokens:,} prompt tokens within"
+    what = f"computes {work.uncached_tokens or work.prefill_tokens:,} of {plural(work.prefill_tokens, 'prompt token')} within"
     return _held("KV005", "ttft", case, prompt_request(case), ttft_floor_s(plan), what, _bound(plan.latency.prefill))
 
 
@@ -78,7 +79,7 @@ def tpot(case: Case) -> Outcome:
         return skipped("KV006", case, why_no_floor(case) or "the step cannot be planned")
     emitted = plan.latency.tokens_per_step
     term = _bound(plan.latency.decode) + (f" / {emitted} tokens a step" if emitted > 1 else "")
-    what = f"emits a token of one sequence with {plan.workload.context_tokens:,} tokens every"
+    what = f"emits a token of one sequence with {plural(plan.workload.context_tokens, 'token')} every"
     return _held("KV006", "tpot", case, step_request(case), tpot_floor_s(plan), what, term)
 
 
@@ -137,5 +138,5 @@ def least_cost(case: Case) -> tuple[float, str] | None:
         return None
     seconds = tpot_floor_s(plan)
     value = price / 3600 * seconds / most * 1e6
-    formula = f"{price:.6g} an hour / 3,600 s x {format_seconds(seconds)} a token / {most:,} sequences x 1,000,000 = {value:.4g}"
+    formula = f"{price:.6g} an hour / 3,600 s x {format_seconds(seconds)} a token / {plural(most, 'sequence')} x 1,000,000 = {value:.4g}"
     return value, formula

@@ -86,17 +86,19 @@ def read_gpus(word: Word) -> GpuRequest:
     if not word.literal or text == "all":
         return GpuRequest(None, word.place, "nvidia.com/gpu")
     if text.isdigit():
-        return GpuRequest(int(text[:9]), word.place, "nvidia.com/gpu")
+        return GpuRequest(int(text[:9]), word.place, "nvidia.com/gpu", said="--gpus {}")
     key = ""
     devices: list[str] = []
     for piece in text.split(","):
         if "=" in piece:
             key, _, piece = piece.partition("=")
         if key.strip("\"' ") == "count":
-            return GpuRequest(int(piece[:9]) if piece.isdigit() else None, word.place, "nvidia.com/gpu")
+            counted = int(piece[:9]) if piece.isdigit() else None
+            return GpuRequest(counted, word.place, "nvidia.com/gpu", said="--gpus {}")
         if key.strip("\"' ") == "device":
             devices.append(piece.strip("\"' "))
-    return GpuRequest(len(devices) if devices and "all" not in devices else None, word.place, "nvidia.com/gpu")
+    amount = len(devices) if devices and "all" not in devices else None
+    return GpuRequest(amount, word.place, "nvidia.com/gpu", said="--gpus with {} devices")
 
 
 def visible(environment: Mapping[str, Word]) -> GpuRequest | None:
@@ -109,7 +111,7 @@ def visible(environment: Mapping[str, Word]) -> GpuRequest | None:
         if not word.literal or word.text.strip() == "all":
             return GpuRequest(None, word.place, resource)
         amount = 0 if word.text.strip() in ("none", "void", "-1") else len(devices)
-        return GpuRequest(amount, word.place, resource)
+        return GpuRequest(amount, word.place, resource, said=f"{name} with {{}} devices")
     return None
 
 

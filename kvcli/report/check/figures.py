@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvcli.check.compare import MEASURES, Change, changes, finite
+from kvcli.check.compare import MEASURES, Change, Measure, changes, finite
 from kvcli.check.verdict import Cell, Measures, Report
 from kvcli.report.check.shown import is_new
 from kvcli.units import format_bytes
@@ -32,10 +32,13 @@ def value(measures: Measures, field: str) -> str:
 
 def numbers(measures: Measures) -> str:
     """All that is known, in one line."""
-    parts = [(measure, value(measures, measure.field)) for measure in MEASURES]
-    return ", ".join(
-        f"{text} {measure.short}" if measure.key == "sequences" else f"{measure.short} {text}" for measure, text in parts if text
-    )
+    return ", ".join(text for measure in MEASURES if (text := _number(measure, value(measures, measure.field))))
+
+
+def _number(measure: Measure, text: str) -> str:
+    if not text or measure.key != "sequences":
+        return text and f"{measure.short} {text}"
+    return "1 sequence" if text == "1" else f"{text} {measure.short}"
 
 
 def moved(cell: Cell) -> dict[str, Change]:

@@ -67,3 +67,28 @@ def test_the_same_inside_a_pod(tmp_path):
 def test_the_same_command_under_a_condition_is_said_once(tmp_path):
     (tmp_path / "s.sh").write_text(f"vllm serve {MODEL} || vllm serve {MODEL}\n")
     assert len(read_launches([tmp_path / "s.sh"])) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "fix"),
+    [
+        ("gpus: 1", "gpus: 2"),
+        ("deploy: { resources: { reservations: { devices: [{ driver: nvidia, count: 1, capabilities: [gpu] }] } } }", "count: 2"),
+        ('deploy: { resources: { reservations: { devices: [{ device_ids: ["0"], capabilities: [gpu] }] } } }', "device_ids of 2 devices"),
+        ("environment: [CUDA_VISIBLE_DEVICES=0]", "CUDA_VISIBLE_DEVICES with 2 devices"),
+    ],
+)
+def test_the_devices_of_compose_are_asked_for_in_its_words(tmp_path, asked, fix):
+    command = f"--model {MODEL} --max-model-len 4096 --tensor-parallel-size 2"
+    service = f"    image: vllm/vllm-openai:v0.9.2\n    command: {command}\n    {asked}\n"
+    (tmp_path / "compose.yaml").write_text(f"services:\n  llm:\n{service}")
+    report, _ = check([tmp_path / "compose.yaml"], DAY, devices=["l4"])
+    (found,) = (each for each in report.cells[0].outcomes if each.rule == "KV014")
+    assert (found.level, found.fix) == ("error", fix)
+
+
+def test_the_devices_of_docker_run_are_asked_for_in_its_words(tmp_path):
+    run = "docker run --gpus 1 vllm/vllm-openai:v0.9.2 --model"
+    (tmp_path / "s.sh").write_text(f"{run} {MODEL} --max-model-len 4096 --tensor-parallel-size 2\n")
+    report, _ = check([tmp_path / "s.sh"], DAY, devices=["l4"])
+    assert [each.fix for each in report.cells[0].outcomes if each.rule == "KV014"] == ["--gpus 2"]

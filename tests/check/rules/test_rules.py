@@ -329,7 +329,49 @@ def test_of_what_the_prefill_floor_is_stands_beside_it(gate, load, said):
 def test_what_is_to_be_done_of_an_unknown_model_names_no_other_one(gate):
     """Copied, it must not make the gate compute another model."""
     fix = said(gate(target(serve("--max-model-len 4096", "acme/Nobody-7B"))), "KV009").fix
-    assert (
-        fix
-        == "in the capacity file, models: { 'acme/Nobody-7B': config.json } with the model's own file beside it, or the preset that it is"
-    )
+    entry = "models: { 'acme/Nobody-7B': config.json }"
+    assert fix == f"in the capacity file, {entry} with the model's own file beside it, or the preset that it is"
+
+
+def test_more_devices_than_the_pool_has_are_answered(gate):
+    """The pool has eight; tp 8 of 16 is what it can, and an 8B model fits on it."""
+    found = said(gate(target(serve("--max-model-len 8192 --tensor-parallel-size 8 --pipeline-parallel-size 2"))), "KV014")
+    assert found.level == "error"
+    assert found.fix == "--tensor-parallel-size 8 --pipeline-parallel-size 1, or a pool with devices: 16"
+    applied = gate(target(serve("--max-model-len 8192 --tensor-parallel-size 8 --pipeline-parallel-size 1")))
+    assert said(applied, "KV014").level != "error"
+    # where no fewer hold the model, a larger pool alone
+    large = serve("--max-model-len 8192 --tensor-parallel-size 8 --pipeline-parallel-size 2", "meta-llama/Llama-3.1-405B-Instruct")
+    assert said(gate(target(large)), "KV014").fix == "a pool with devices: 16"
+
+
+def test_slots_of_llama_server_are_called_slots(gate):
+    command = "llama-server -m /m/Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf -c 400000 -ngl 99"
+    four = said(gate(target(f"{command} -np 4"), "{ pool: l4 }"), "KV001")
+    assert "the weights and 4 slots of 100,000 tokens" in four.message
+    one = said(gate(target(f"{command.replace('400000', '100000')} -np 1"), "{ pool: l4 }"), "KV001")
+    assert "the weights and one request of 100,000 tokens" in one.message
+
+
+def test_one_is_not_several(gate):
+    load = "{ users: 1, ctx_p99: 1 }"
+    found = gate(target(serve("--max-model-len 1 --max-num-seqs 1"), load=load, limits="{ tpot: 1ms, memory: 1% }"))
+    text = " ".join(f"{each.message} {each.fix} {each.formula}" for each in found.outcomes)
+    assert "1 token" in text
+    assert not [word for word in ("tokens", "sequences", "users", "devices", "replicas") if f" 1 {word}" in text]
+
+
+@pytest.mark.parametrize(
+    ("more", "message", "hint"),
+    [
+        ({"load": "{ users: 1000000000000000000 }"}, "is more than 1,000,000,000,000, the largest count", ""),
+        ({"load": "{ users: many }"}, "is not a positive whole number", "as in users: 128 or users: 32k"),
+        ({"limits": "{ ttft: 20 }"}, "is not a time with its unit", "ttft: 20ms"),
+        ({"ctx": "long"}, "is not a positive whole number", "as in ctx: 128 or ctx: 32k"),
+    ],
+)
+def test_a_hint_is_what_one_would_write(gate, more, message, hint):
+    with pytest.raises(BadInput) as error:
+        gate(target(serve(), **more))
+    assert message in error.value.message
+    assert error.value.hint.endswith(hint)
