@@ -61,6 +61,8 @@ def check(
     if update_baseline and path is None:
         hint = "--baseline FILE, or baseline: in the capacity file"
         raise BadInput("--update-baseline has no file to write", hint=hint, code="usage")
+    if path is not None and baseline is None and not update_baseline and not os.path.exists(path):
+        print(f"kvcli: there is no baseline {path} yet, so all is reported: --update-baseline writes it", file=sys.stderr)
     # all is made before anything is written, and written before the answer is given
     made = {option: _MAKERS[option](report) for option, target in outputs.items() if target is not None and option in _MAKERS}
     answer = _FORMATS[form](report)

@@ -14,6 +14,10 @@ from kvcli.check.nodes import Word
 
 #: Where KServe puts what a service's storageUri names.
 STORED = re.compile(r"/mnt/models")
+#: options that only servers of models have
+_TELLING = re.compile(
+    r"--(max[-_]model[-_]len|tensor[-_]parallel[-_]size|gpu[-_]memory[-_]utilization|context[-_]length|kv[-_]cache[-_]dtype)(=|$)"
+)
 Reader = Callable[[Launch, Sequence[Word], Draft, str], Word | None]
 READERS: dict[str, Reader] = {
     "vllm": vllm.read,
@@ -33,7 +37,7 @@ def deployment_of(launch: Launch, stated: Word | None = None) -> Deployment | No
     """
     found = command.engine_of(launch)
     if found is None:
-        return None
+        return _unknown(launch)
     if found.engine not in READERS:
         text = f"kvcli has no rules for {found.engine}, so this deployment is not checked"
         problem = Problem("engine_not_modelled", text, found.place)
@@ -55,6 +59,16 @@ def deployment_of(launch: Launch, stated: Word | None = None) -> Deployment | No
     elif not model.literal:
         draft.problem("not_literal", f"the model {model.text[:60]} is only known where it runs", model.place)
     return _deployment(launch, found.engine, model, draft, version, "" if version else ASSUMED[found.engine])
+
+
+def _unknown(launch: Launch) -> Deployment | None:
+    """What asks for accelerators and is told a length or a split, though nothing says which engine it is."""
+    told = next((word for word in launch.words if _TELLING.match(word.text)), None)
+    if told is None or launch.gpus is None:
+        return None
+    image = launch.image.text if launch.image else "its program"
+    text = f"{told.text[:60]} is an option of an engine, and {image[:120]} is none that kvcli knows: this deployment is not checked"
+    return _deployment(launch, "unknown", launch.model, Draft("unknown"), None, "", Problem("engine_not_modelled", text, told.place))
 
 
 def _deployment(

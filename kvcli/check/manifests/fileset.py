@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +11,7 @@ from typing import NamedTuple
 from kvcli.check.nodes import Mapping, Node, Place, Scalar, Word, place_at
 from kvcli.check.nodes import Sequence as Items
 from kvcli.check.yaml_reader import HELM, load_documents, read_text, unrendered
+from kvcli.errors import BadInput
 
 MAX_FILES = 2000
 _SKIPPED = frozenset(["kustomization.yaml", "kustomization.yml", "Chart.yaml", "values.yaml"])
@@ -38,6 +40,7 @@ class FileSet:
     def __init__(self, paths: Sequence[Path], also: Sequence[Path] = ()) -> None:
         self.documents: list[Document] = []
         self.targets: list[Document | Script] = []
+        self.patched = [each for path in paths for each in _patched(path)]
         seen: set[Path] = set()
         for path in _files(paths):
             seen.add(path)
@@ -50,10 +53,22 @@ class FileSet:
                 self.documents.extend(each for each in load(path) if isinstance(each, Document))
 
     def find(self, kinds: Iterable[str], name: str, near: Document) -> Document | None:
-        """The document of one of `kinds` called `name`: of the same file first, then of the same namespace, then any."""
+        """The document of one of `kinds` called `name`: of the same file first, then of the same namespace, then of the nearest folder.
+
+        Nothing can refer to what stands in another namespace; where one is not said, the other may be meant.
+        """
         wanted = tuple(kinds)
         found = [each for each in self.documents if each.kind in wanted and each.name == name]
-        found.sort(key=lambda each: (each.file != near.file, each.namespace != near.namespace))
+        found = [each for each in found if each.namespace == near.namespace or not (each.namespace and near.namespace)]
+
+        def apart(each: Document) -> int:
+            """Folders up and down from one file to the other."""
+            return os.path.relpath(os.path.dirname(each.file) or ".", os.path.dirname(near.file) or ".").count("/")
+
+        def elsewhere(each: Document) -> bool:
+            return os.path.dirname(each.file) != os.path.dirname(near.file)
+
+        found.sort(key=lambda each: (each.file != near.file, each.namespace != near.namespace, elsewhere(each), apart(each)))
         return found[0] if found else None
 
     def all(self, kinds: Iterable[str]) -> list[Document]:
@@ -77,6 +92,27 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
                     count += 1
                     if count <= MAX_FILES:
                         yield Path(folder, name)
+
+
+#: what a kustomization changes of the manifests that it lists
+_CHANGES = re.compile(r"^(patches|patchesStrategicMerge|patchesJson6902|images|replicas|components|replacements|configMapGenerator):", re.M)
+
+
+def _patched(path: Path) -> Iterator[Path]:
+    """Kustomizations of a folder that change its manifests: only what is rendered shows with what they run."""
+    if not os.path.isdir(path):
+        return
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "node_modules")
+        for name in names:
+            if name in ("kustomization.yaml", "kustomization.yml"):
+                file = Path(folder, name)
+                try:
+                    changes = _CHANGES.search(read_text(file))
+                except BadInput:
+                    continue
+                if changes:
+                    yield file
 
 
 def _is_script(path: Path) -> bool:

@@ -11,6 +11,7 @@ from kvcli.check.manifests.fileset import Document, FileSet, integer, joined, ma
 from kvcli.check.manifests.gpus import read_gpus
 from kvcli.check.nodes import Mapping as Node
 from kvcli.check.nodes import Place, Scalar, Sequence, Word
+from kvcli.check.shell.container_run import visible
 from kvcli.check.shell.program import Program, find_programs
 from kvcli.check.shell.script import split_words
 
@@ -98,11 +99,17 @@ def with_programs(launch: Launch, programs: Iterable[Program]) -> list[Launch]:
                 image=launch.image or (run.image if run else None),
                 words=program.words,
                 environment=program.environment,
-                gpus=_narrowed(launch.gpus, program.gpus, (certain or len(programs)) > 1),
+                gpus=_narrowed(launch.gpus, program.gpus or _named(program), (certain or len(programs)) > 1),
                 problems=problems,
             )
         )
     return result or [launch]
+
+
+def _named(program: Program) -> GpuRequest | None:
+    """Devices that variables name for a program that is not known by its words, as an image's own."""
+    found = visible(program.environment)
+    return found if found is not None and found.amount else None
 
 
 def _narrowed(asked: GpuRequest | None, visible: GpuRequest | None, several: bool) -> GpuRequest | None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from kvcli.check.launch import Launch
+from kvcli.check.launch import Launch, Problem
 from kvcli.check.manifests.compose import read_compose
 from kvcli.check.manifests.fileset import Document, FileSet, Script
 from kvcli.check.manifests.kserve import read_inference_service
@@ -45,10 +45,17 @@ def read_launches(paths: Sequence[Path], names: Sequence[str] = (), also: Sequen
     launches: list[Launch] = []
     for target in files.targets:
         launches += read_script(target) if isinstance(target, Script) else READERS.get(target.kind, read_workload)(target, files)
+    if files.patched:
+        launches = [_unrendered(each, files.patched[0]) for each in launches]
     if not names:
         return tuple(launches)
     label = ", ".join(path.as_posix() for path in paths)
     return tuple(launch for name in names for launch in _named(launches, name, label))
+
+
+def _unrendered(launch: Launch, kustomization: Path) -> Launch:
+    text = f"{kustomization.as_posix()} changes manifests of this folder, which are read as they stand: check what kustomize build prints"
+    return launch._replace(problems=(*launch.problems, Problem("not_rendered", text, launch.place)))
 
 
 def launches_at(reference: str, base: Path, also: Sequence[Path] = ()) -> tuple[Launch, ...]:

@@ -27,6 +27,7 @@ SOFTEN = (
     "bad_argument",
     "lora_rank_unknown",
     "conditional_command",
+    "not_rendered",
 )
 #: Engines that put on the host what does not fit.
 SPILL = ("ollama",)

@@ -109,8 +109,9 @@ def gpu_request(case: Case) -> Outcome:
     if pool is not None and used > pool:
         message = f"the engine uses {plural(used, 'device')} ({product}), and the pool {case.pool.name if case.pool else ''} has {pool}"
         return Outcome("KV014", "error", message, place, f"{product} = {used} > {pool}", _within(case, pool, used))
+    beside = _beside(case, used, product)
     if gpus is None or gpus.amount is None:
-        return skipped("KV014", case, "nothing says how many devices are requested")
+        return beside or skipped("KV014", case, "nothing says how many devices are requested")
     local, ranks = number(deployment, "data_parallel_local"), number(deployment, "data_parallel") or 1
     if local and ranks > local:
         used = used * local // ranks
@@ -122,12 +123,34 @@ def gpu_request(case: Case) -> Outcome:
         fix = gpus.of(wanted) if nodes == 1 and gpus.hosts == 1 else ""
         fix = fix or spelled(case, "tensor_parallel", asked)
         return Outcome("KV014", "error", message, gpus.place, f"{product} = {wanted} > {asked}", fix)
+    if beside is not None:
+        return beside
     if wanted < asked:
         use = f"{wanted} {'is' if wanted == 1 else 'are'} used ({product})"
         message = f"{are(asked, 'device')} requested and {use}: the others stay idle"
         fix = spelled(case, "tensor_parallel", asked) if wanted == 1 else gpus.of(wanted)
         return Outcome("KV014", "warning", message, place if wanted == 1 else gpus.place, f"{product} = {wanted} < {asked}", fix)
     return passed("KV014", case)
+
+
+def _beside(case: Case, used: int, product: str) -> Outcome | None:
+    """Devices of another maker than those that are asked for, and replicas that the pool cannot hold together."""
+    gpus, pool, copies = case.deployment.gpus, case.pool.devices if case.pool else None, case.deployment.replicas
+    if gpus is not None and case.part is not None and _foreign(gpus.resource, case.part.vendor):
+        message = f"{gpus.resource} is requested, and {case.part.id} is a part of {case.part.vendor}"
+        return Outcome("KV014", "warning", message, gpus.place)
+    if pool is None or used * copies <= pool:
+        return None
+    held = f"the pool {case.pool.name if case.pool else ''} has {pool}"
+    message = f"{copies} replicas use {used * copies} devices ({product} each), and {held}"
+    fix = f"replicas: {pool // used}, or a pool with devices: {used * copies}"
+    return Outcome("KV014", "warning", message, case.deployment.place, f"{copies} x {used} = {used * copies} > {pool}", fix)
+
+
+def _foreign(resource: str | None, vendor: str) -> bool:
+    """Whether a resource is of another maker's devices; of most resources the maker is not told."""
+    maker = {"nvidia.com": "NVIDIA", "amd.com": "AMD"}.get((resource or "").partition("/")[0])
+    return maker is not None and vendor in ("NVIDIA", "AMD", "Intel", "Google") and vendor != maker
 
 
 def _within(case: Case, pool: int, used: int) -> str:
