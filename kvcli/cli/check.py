@@ -6,6 +6,7 @@ import datetime
 import errno
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,8 @@ from kvcli.errors import EXIT_NO, BadInput, CannotRunHere
 if TYPE_CHECKING:
     from kvcli.check.verdict import Report
 
+#: Columns of a log, and the fewest that lines are folded at.
+LOG_COLUMNS, LEAST_COLUMNS = 80, 40
 FORMATS = ("text", "json", "github", "gitlab", "azure")
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
@@ -120,7 +123,10 @@ def _write(path: str, text: str, append: bool = False) -> None:
 def _text(report: Report) -> str:
     from kvcli.report.check.text import text
 
-    return text(report, color=sys.stdout.isatty() and "NO_COLOR" not in os.environ)
+    terminal = sys.stdout.isatty()
+    # the same report is the same text in every pipe
+    width = shutil.get_terminal_size((LOG_COLUMNS, 24)).columns if terminal else LOG_COLUMNS
+    return text(report, terminal and "NO_COLOR" not in os.environ, max(width, LEAST_COLUMNS))
 
 
 def _json(report: Report) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kvcli.plan.answers.answer import Answer
 from kvcli.plan.answers.search import Solved
 from kvcli.report.plan_table import print_terminal
-from kvcli.report.table import Column
+from kvcli.report.table import Column, say
 from kvcli.report.table import print_terminal as print_table
 from kvcli.units import format_bytes, format_seconds
 
@@ -28,11 +28,11 @@ def print_answer(found: Answer) -> None:
     if found.solved is not None:
         _print_solved(found.solved)
     for met in found.requirements:
-        print(f"{'met' if met.met else 'NOT met'}: {met.requirement.text} - {met.said}")
+        say(f"{'met' if met.met else 'NOT met'}: {met.requirement.text} - {met.said}")
     if found.changes:
-        print("would pass with " + ", or ".join(f"{change.option} {change.value}" for change in found.changes))
+        say("would pass with " + ", or ".join(f"{change.option} {change.value}" for change in found.changes))
     elif not found.yes and found.solved is None:
-        print("no shorter context, smaller batch, narrower cache or number of devices alone would pass")
+        say("no shorter context, smaller batch, narrower cache or number of devices alone would pass")
     print()
     print_terminal([found.plan])
 
@@ -40,13 +40,13 @@ def print_answer(found: Answer) -> None:
 def _print_solved(solved: Solved) -> None:
     what = _WHAT[solved.unknown]
     if solved.value is None:
-        print(f"{what}: none - {solved.reason}")
+        say(f"{what}: none - {solved.reason}")
         return
     if isinstance(solved.value, tuple):
-        print(f"{what}: {', '.join(solved.value)}")
+        say(f"{what}: {', '.join(solved.value)}")
         return
     value = f"{solved.value:,}" if isinstance(solved.value, int) else solved.value
-    print(f"{what}: {value} - {solved.binding} binds: {solved.reason}" if solved.beyond else f"{what}: {value} - {solved.reason}")
+    say(f"{what}: {value} - {solved.binding} binds: {solved.reason}" if solved.beyond else f"{what}: {value} - {solved.reason}")
 
 
 def print_many(answers: Sequence[Answer]) -> None:
@@ -86,7 +86,8 @@ def print_many(answers: Sequence[Answer]) -> None:
     )
     kept = [index for index, title in enumerate(titles) if title in ("model", "context", "passes") or len({row[index] for row in rows}) > 1]
     left = ("model", "devices", "engine", "cache type", "binding", "passes")
-    columns = [Column(titles[index], right=titles[index] not in left) for index in kept]
+    keys = ("model", "context", "batch", "devices", "engine", "cache type")
+    columns = [Column(titles[index], right=titles[index] not in left, key=titles[index] in keys) for index in kept]
     print_table(columns, [[row[index] for index in kept] for row in rows])
 
 

@@ -98,7 +98,8 @@ def _print_pool(plan: Plan, pool: KvPool) -> None:
     if pool.buffers_bytes:
         sizes = " + ".join(format_bytes(size) for size in pool.buffers_bytes)
         slots = f"{pool.most.concurrency} slot{'s' if pool.most.concurrency > 1 else ''}"
-        print(f"buffers of {name}, {pool.most.tokens:,} tokens in {slots}: {sizes}\n")
+        table.say(f"buffers of {name}, {pool.most.tokens:,} tokens in {slots}: {sizes}")
+        print()
         return
     pairs = [("", pool.most, pool.bytes[1])]
     if not pool.exact:

@@ -8,7 +8,7 @@ from typing import Protocol
 from kvcli.errors import KvcliError
 from kvcli.plan.plan import Plan
 from kvcli.plan.request import PlanRequest
-from kvcli.report.table import Column, print_terminal
+from kvcli.report.table import Column, print_terminal, say
 from kvcli.units import format_bytes
 
 
@@ -61,4 +61,4 @@ def _print_one(name: str, engine: str, plans: Sequence[Plan], failed: Sequence[F
     first = axes[0] + (f" \\ {axes[1]}" if len(axes) > 1 else "")
     print_terminal([Column(first), *(Column(column or "bytes") for column in columns)], body, title=title)
     for message in dict.fromkeys(each.error.message for each in failed):
-        print(f"-: {message}")
+        say(f"-: {message}")

@@ -68,13 +68,13 @@ def _stored(plan: Plan) -> str:
 
 #: title, cell, and whether the column stands even where all rows agree
 COLUMNS: tuple[tuple[Column, Callable[[Plan], str], bool], ...] = (
-    (Column("model", right=False), lambda plan: plan.spec.name, False),
-    (Column("context"), lambda plan: f"{plan.workload.context_tokens:,}", True),
-    (Column("batch"), lambda plan: str(plan.workload.batch_size), False),
-    (Column("device", right=False), lambda plan: plan.device.id if plan.device else "", False),
-    (Column("engine", right=False), lambda plan: f"{plan.cache.engine} {plan.cache.engine_version}".strip(), False),
-    (Column("cache type", right=False), lambda plan: plan.cache.kv.label, False),
-    (Column("weights", right=False), lambda plan: plan.weights.dtype, False),
+    (Column("model", right=False, key=True), lambda plan: plan.spec.name, False),
+    (Column("context", key=True), lambda plan: f"{plan.workload.context_tokens:,}", False),
+    (Column("batch", key=True), lambda plan: str(plan.workload.batch_size), False),
+    (Column("device", right=False, key=True), lambda plan: plan.device.id if plan.device else "", False),
+    (Column("engine", right=False, key=True), lambda plan: f"{plan.cache.engine} {plan.cache.engine_version}".strip(), False),
+    (Column("cache type", right=False, key=True), lambda plan: plan.cache.kv.label, False),
+    (Column("weights", right=False, key=True), lambda plan: plan.weights.dtype, False),
     (Column("cache needed"), lambda plan: format_bytes(plan.cache.needed_bytes + plan.cache.state_bytes), True),
     (Column("stored"), _stored, True),
     (Column("with weights"), lambda plan: format_bytes(plan.total_bytes), True),
@@ -110,6 +110,7 @@ def _common(plans: Sequence[Plan]) -> str:
     """What all rows share, in words: it has no column."""
     facts = (
         {plan.spec.name for plan in plans},
+        {f"{plan.workload.context_tokens:,} tokens" for plan in plans},
         {f"{plan.workload.batch_size:,} sequence{'s' if plan.workload.batch_size > 1 else ''}" for plan in plans},
         {f"{plan.cache.kv.label} cache" for plan in plans},
         {f"{plan.weights.dtype} weights" for plan in plans},
@@ -137,11 +138,21 @@ def print_terminal(plans: Sequence[Plan]) -> None:
 
 def _print_causes(plans: Sequence[Plan]) -> None:
     """Why each engine stores something else than is needed."""
-    for plan in plans:
-        cache = plan.cache
-        if cache.causes:
-            what = ", ".join(f"{cause} {format_bytes(size)}" for cause, size in cache.causes)
-            print(f"{plan.spec.name}, {plan.workload.context_tokens:,} tokens, {cache.engine}: needed + {what}")
+    facts = [
+        (
+            plan.spec.name,
+            f"{plan.workload.context_tokens:,} tokens",
+            f"batch {plan.workload.batch_size:,}",
+            plan.device.id if plan.device else "",
+            plan.cache.kv.label,
+        )
+        for plan in plans
+    ]
+    varying = [at for at, column in enumerate(zip(*facts, strict=True)) if len(set(column)) > 1]
+    for plan, fact in zip(plans, facts, strict=True):
+        if plan.cache.causes:
+            what = ", ".join(f"{cause} {format_bytes(size)}" for cause, size in plan.cache.causes)
+            table.say(", ".join([*(fact[at] for at in varying), plan.cache.engine]) + f": needed + {what}")
 
 
 def _columns(plans: Sequence[Plan]) -> tuple[list[Column], list[list[str]]]:
@@ -189,7 +200,7 @@ def _print_one(plan: Plan) -> None:
     if plan.latency and plan.device:
         _print_floors(plan, plan.latency)
     elif plan.device:
-        print(f"no floors on {plan.device.name}: no rate is known that it cannot exceed")
+        table.say(f"no floors on {plan.device.name}: no rate is known that it cannot exceed")
     else:
         _print_well_known(plan)
 

@@ -169,3 +169,21 @@ def test_a_waiver_shows_in_the_table():
     place = Place("a.yaml", 1)
     cell = Cell("a", "b", place, (Outcome("KV001", "note", "x", place, waiver=Waiver("soon", "2027-01-01")),))
     assert table_cells(markdown(Report((cell,))))[1][0] == "pass (waived)"
+
+
+def test_text_is_folded_at_blanks_and_says_the_same():
+    whole, folded = text(report(), False), text(report(), False, 80)
+    assert max(map(len, whole.splitlines())) > 150
+    assert [line for line in folded.splitlines() if len(line) > 80 and " " in line.strip()] == []
+    assert folded.split() == whole.split()
+    assert re.sub("\x1b\\[[0-9]*m", "", text(report(), True, 80)) == folded
+
+
+def test_no_folded_line_begins_as_a_command():
+    said = "x" * 60 + " ::error file=a::stop ##[error]no ::set-output name=a::b " + "y" * 60 + " ::warning::z"
+    one = report()
+    bad = one.cells[0].outcomes[0]._replace(level="error", message=said, formula=said, fix=said)
+    folded = text(one._replace(cells=(one.cells[0]._replace(outcomes=(bad,)),)), False, 80)
+    assert "::error" in folded
+    assert folded.count("\n") > 8
+    assert not [line for line in folded.splitlines() if line.strip().startswith(("::", "##"))]
