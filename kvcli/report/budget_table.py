@@ -8,6 +8,7 @@ from kvcli.plan.budget.overheads import Need
 from kvcli.plan.budget.pool import Amount, KvPool
 from kvcli.plan.plan import Plan
 from kvcli.report import table
+from kvcli.report.memory_bar import print_bar
 from kvcli.report.table import Column
 from kvcli.units import format_bytes
 
@@ -63,7 +64,10 @@ def print_budget(plan: Plan) -> None:
     count = plan.shared.split.devices if plan.shared else 1
     where = f"each of {count} x {device.id}, the fullest" if count > 1 else device.id
     columns = [Column("memory", right=False), Column("at least"), Column("at most"), Column("from", right=False)]
-    table.print_terminal(columns, rows, title=f"memory of {where}: {verdict(memory)}")
+    table.print_title(f"memory of {where}: {verdict(memory)}")
+    print_bar(memory)
+    print()
+    table.print_terminal(columns, rows)
     print()
     if memory.host is not None:
         _print_host(memory.host)

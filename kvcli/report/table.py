@@ -50,6 +50,13 @@ def print_terminal(columns: Sequence[Column], rows: Iterable[Sequence[str]], tit
         console.print(table)
 
 
+def print_title(title: str) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(file=sys.stdout, highlight=False).print(Text(title, style="bold"))
+
+
 def say(text: str) -> None:
     """A sentence or a list, folded at the width of the terminal (80 in a pipe) with its further lines set in."""
     from rich.console import Console
