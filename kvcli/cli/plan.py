@@ -210,8 +210,8 @@ def plan(
             "kv-dtype": kv_dtype != "auto",
         }
         given |= {"device": device, "ngl": ngl, "n-cpu-moe": n_cpu_moe}
-        other = explain or as_csv or as_md
-        print_answers(requests, require or [], solving, emit, as_json, other, bool(given.get(solving or "")), local, ranked)
+        view = next((name for name, on in (("json", as_json), ("csv", as_csv), ("md", as_md), ("explain", explain)) if on), "")
+        print_answers(requests, require or [], solving, emit, view, bool(given.get(solving or "")), local, ranked)
         return
     plans, failed = built(requests, sweeping=bool(over))
     if human and len(plans) > 1 and not explain and (efficiency, calibrate, slo, price_hour) != (None,) * 4:

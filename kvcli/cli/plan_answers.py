@@ -21,15 +21,18 @@ def print_answers(
     required: list[str],
     unknown: str | None,
     emit: str | None,
-    as_json: bool,
-    other_view: bool,
+    view: str,
     solving_given: bool,
     local: list[Notice],
     parts: tuple[Accelerator, ...] = (),
 ) -> None:
-    """One answer a request. Raises BadInput for views that answers do not have, and typer.Exit(1) for a no."""
-    if other_view:
-        raise BadInput("--require, --solve and --emit have a view for people and --json", hint="leave the other view out", code="usage")
+    """One answer a request, in a `view`: json, csv, md, or for people "".
+
+    Raises BadInput for a view that answers do not have, and typer.Exit(1) for a no.
+    """
+    if view == "explain" or (emit is not None and view in ("csv", "md")):
+        asked = "--emit" if emit is not None else "--require or --solve"
+        raise BadInput(f"{asked} cannot be shown with --{view}", hint=f"leave --{view} out, or use --json", code="usage")
     if solving_given:
         raise BadInput(f"--solve {unknown} asks for what another option gives", hint=f"leave --{unknown} and the like out", code="usage")
     if emit is not None and emit not in ENGINES:
@@ -38,7 +41,7 @@ def print_answers(
         )
     requirements = tuple(map(parse_requirement, required))
     answers = [answer(request, requirements, unknown, parts) for request in requests]
-    if as_json:
+    if view == "json":
         documents = [plan_document(each.plan, each.requirements, each.solved) for each in answers]
         if emit is not None:
             for document, each in zip(documents, answers, strict=True):
@@ -50,12 +53,16 @@ def print_answers(
             print(launch_line(emit, each.request, each.plan))
             _say(each)
     else:
-        from kvcli.report.answer_table import print_answer, print_many
+        from kvcli.report import answer_rows, answer_table
 
-        if len(answers) == 1:
-            print_answer(answers[0])
+        if view == "csv":
+            answer_rows.print_csv(answers)
+        elif view == "md":
+            answer_rows.print_markdown(answers)
+        elif len(answers) == 1:
+            answer_table.print_answer(answers[0])
         else:
-            print_many(answers)
+            answer_table.print_many(answers)
         _notes([notice for each in answers for notice in each.plan.notices] + local)
     if not all(each.yes for each in answers):
         raise typer.Exit(EXIT_NO)

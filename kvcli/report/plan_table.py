@@ -103,7 +103,13 @@ def print_csv(plans: Sequence[Plan]) -> None:
 
 
 def print_markdown(plans: Sequence[Plan]) -> None:
-    print(f"{_common(plans)}\n\n{table.markdown(*_columns(plans))}")
+    title, columns, rows = markdown_parts(plans)
+    print(f"{title}\n\n{table.markdown(columns, rows)}")
+
+
+def markdown_parts(plans: Sequence[Plan]) -> tuple[str, list[Column], list[list[str]]]:
+    """What all rows share, the columns, and their cells."""
+    return _common(plans), *_columns(plans)
 
 
 def _common(plans: Sequence[Plan]) -> str:
