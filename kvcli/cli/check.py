@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kvcli.cli import complete
 from kvcli.errors import EXIT_NO, BadInput, CannotRunHere
 
 if TYPE_CHECKING:
@@ -32,10 +33,13 @@ def check(
         list[str], typer.Argument(metavar="FILE...", help="kvcli.yaml, manifests, compose files, scripts, or folders of them.")
     ],
     device: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="The part that manifests given directly run on; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="The part that manifests given directly run on; repeatable.", autocompletion=complete.devices),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="An unknown device, model or argument fails.")] = False,
-    form: Annotated[str, typer.Option("--format", metavar="F", help=f"What goes to stdout: {', '.join(FORMATS)}.")] = "text",
+    form: Annotated[
+        str, typer.Option("--format", metavar="F", help=f"What goes to stdout: {', '.join(FORMATS)}.", autocompletion=complete.formats)
+    ] = "text",
     junit: Annotated[str | None, typer.Option(metavar="FILE", help="Also write JUnit XML.")] = None,
     sarif: Annotated[str | None, typer.Option(metavar="FILE", help="Also write SARIF 2.1.0.")] = None,
     md: Annotated[str | None, typer.Option(metavar="FILE", help="Append a Markdown table, as to $GITHUB_STEP_SUMMARY.")] = None,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvcli import dtypes
+from kvcli.cli import complete
 from kvcli.cli.plan_request import budget_of, built, contexts_of, count, devices_of, offload_of, speculation_of, split_of, sweep_of
 from kvcli.errors import BadInput, Notice
 from kvcli.model.hub.access import HubAccess
@@ -33,7 +34,12 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=
 
 @app.command()
 def plan(
-    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Preset, config.json, folder, .gguf file or hub id owner/name.")],
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL...", help="Preset, config.json, folder, .gguf file or hub id owner/name.", autocompletion=complete.models
+        ),
+    ],
     ctx: Annotated[
         str | None, typer.Option(metavar="TOKENS", help="Tokens of each sequence in the cache: 32k, 4k,32k, 4k..128k*2.")
     ] = None,
@@ -45,17 +51,32 @@ def plan(
     host_bandwidth: Annotated[str | None, typer.Option(metavar="RATE", help="Of the host's memory, with --ngl: 80GB/s.")] = None,
     efficiency: Annotated[str | None, typer.Option(metavar="SHARE", help="Estimate at this share of the floors' rates: 0.7.")] = None,
     calibrate: Annotated[str | None, typer.Option(metavar="FILE", help="Estimate from records measured on the device.")] = None,
-    slo: Annotated[str | None, typer.Option(metavar="NAME", help="Published limits: mlperf:llama3.1-8b-interactive, ...")] = None,
+    slo: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Published limits: mlperf:llama3.1-8b-interactive, ...", autocompletion=complete.limits),
+    ] = None,
     price_hour: Annotated[str | None, typer.Option(metavar="PRICE", help="Of all devices together: least cost of 1M tokens.")] = None,
-    kv_dtype: Annotated[str, typer.Option(metavar="T|K:V", help="Type of the cache: fp16, bf16, fp8, int8, q8_0, ...")] = "auto",
-    weights: Annotated[str, typer.Option(metavar="T", help="Type of the weights, or a mix: q4_k_m (default: the file's).")] = "auto",
-    device: Annotated[list[str] | None, typer.Option(metavar="NAME|local", help="Part to hold it against; repeatable.")] = None,
+    kv_dtype: Annotated[
+        str, typer.Option(metavar="T|K:V", help="Type of the cache: fp16, bf16, fp8, int8, q8_0, ...", autocompletion=complete.kv_types)
+    ] = "auto",
+    weights: Annotated[
+        str,
+        typer.Option(
+            metavar="T", help="Type of the weights, or a mix: q4_k_m (default: the file's).", autocompletion=complete.weights_types
+        ),
+    ] = "auto",
+    device: Annotated[
+        list[str] | None, typer.Option(metavar="NAME|local", help="Part to hold it against; repeatable.", autocompletion=complete.devices)
+    ] = None,
     mig: Annotated[str | None, typer.Option(metavar="PROFILE", help="A MIG slice of the device: 3g.40gb.")] = None,
     device_file: Annotated[str | None, typer.Option(metavar="FILE", help="A CSV file of parts of your own.")] = None,
     bandwidth: Annotated[str | None, typer.Option(metavar="RATE", help="Your own figure for the device: 3.35TB/s.")] = None,
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Your own figure for what the device has: 80GiB.")] = None,
     engine: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help=f"Whose storage rule, repeatable: {', '.join(ENGINES)} (default: ideal).")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help=f"Whose storage rule, repeatable: {', '.join(ENGINES)} (default: ideal).", autocompletion=complete.engines
+        ),
     ] = None,
     devices: Annotated[str | None, typer.Option(metavar="N", help="How many share the model; alone it means --tp N.")] = None,
     tp: Annotated[str | None, typer.Option(metavar="N", help="Tensor parallel: devices that share each layer by heads.")] = None,
@@ -71,7 +92,9 @@ def plan(
         str | None,
         typer.Option(metavar="N[:WHAT]", help="Tokens drafted before each step: by its own blocks (N:1), a model, or ngram."),
     ] = None,
-    cache: Annotated[str, typer.Option(metavar="KIND", help="For --engine kvcli: static, dynamic or none.")] = "static",
+    cache: Annotated[
+        str, typer.Option(metavar="KIND", help="For --engine kvcli: static, dynamic or none.", autocompletion=complete.caches)
+    ] = "static",
     engine_version: Annotated[str | None, typer.Option(metavar="V", help="Of the engine, where versions store differently.")] = None,
     block_size: Annotated[str | None, typer.Option(metavar="TOKENS", help="vllm, trtllm: tokens of a block.")] = None,
     page_size: Annotated[str | None, typer.Option(metavar="TOKENS", help="sglang: tokens of a page.")] = None,
@@ -99,13 +122,18 @@ def plan(
     ] = None,
     solve: Annotated[
         list[str] | None,
-        typer.Option(metavar="WHAT", help="What passes: ctx, batch, devices, tp, kv-dtype, device, ngl, n-cpu-moe."),
+        typer.Option(
+            metavar="WHAT", help="What passes: ctx, batch, devices, tp, kv-dtype, device, ngl, n-cpu-moe.", autocompletion=complete.unknowns
+        ),
     ] = None,
     sweep: Annotated[
         list[str] | None,
         typer.Option(metavar="AXIS=VALUES", help="One or two of ctx, batch, device, kv-dtype, tp over values."),
     ] = None,
-    emit: Annotated[str | None, typer.Option(metavar="ENGINE", help="Print the plan's launch line: vllm, sglang or llama.cpp.")] = None,
+    emit: Annotated[
+        str | None,
+        typer.Option(metavar="ENGINE", help="Print the plan's launch line: vllm, sglang or llama.cpp.", autocompletion=complete.emitted),
+    ] = None,
     offline: Annotated[bool, typer.Option("--offline", help="Never use the network; hub ids come from the cache.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Print each equation with its numbers.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
