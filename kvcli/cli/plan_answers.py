@@ -7,6 +7,7 @@ import sys
 
 import typer
 
+from kvcli.cli.plan_request import progress_of
 from kvcli.errors import EXIT_NO, BadInput, Notice
 from kvcli.hardware.accelerators import Accelerator
 from kvcli.plan.answers.answer import Answer, answer
@@ -40,7 +41,11 @@ def print_answers(
             f"--emit {emit[:40]!r} is no engine whose options kvcli knows", hint="one of " + ", ".join(ENGINES), code="unknown_engine"
         )
     requirements = tuple(map(parse_requirement, required))
-    answers = [answer(request, requirements, unknown, parts) for request in requests]
+    answers = []
+    with progress_of(requests) as step:
+        for request in requests:
+            answers.append(answer(request, requirements, unknown, parts))
+            step()
     if view == "json":
         documents = [plan_document(each.plan, each.requirements, each.solved) for each in answers]
         if emit is not None:
