@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from kvcli.check.case import Case, planned
@@ -37,6 +38,49 @@ def to_fit(case: Case) -> str:
 def to_pass(case: Case, passes: Passes) -> str:
     """The smallest changes of the same kinds with which a plan passes any other test of its memory."""
     return ", or ".join(change for kind in (_context, _kv_dtype, _ranks) if (change := kind(case, passes)))
+
+
+def to_hold(case: Case, holds: Callable[[Case], bool]) -> str:
+    """The smallest changes of the same kinds after which a case holds what it must: all users at once, not one request alone."""
+    asked = case.asked
+    if asked is None:
+        return ""
+    own = asked.request.workload.context_tokens
+    tokens = largest(lambda length: "" if holds(case.changed(context_tokens=length)) else "memory", 1, own)[0]
+    found = [spelled(case, "context_tokens", tokens)] if 0 < tokens < own else []
+
+    def holds_in(plan: Plan) -> bool:
+        return holds(case._replace(asked=asked._replace(request=asked.request._replace(kv=plan.cache.kv)), plan=plan))
+
+    found.append(_kv_dtype(case, holds_in))
+    found.append(_ranks(case, lambda plan: holds(case.changed(tensor_parallel=plan.shared.split.tensor if plan.shared else 1))))
+    return ", or ".join(each for each in found if each)
+
+
+def to_cost_less(case: Case, passes: Callable[[Case], bool], share: float) -> str:
+    """Fewer devices that still hold the model, or the price that passes: at most `share` of the pool's."""
+    if case.asked is None or case.pool is None or case.pool.price_per_hour is None:
+        return ""
+    found, own = [], case.asked.request.split
+    if "tensor_parallel" in OPTIONS.get(case.deployment.engine, {}) or case.own:
+        fewer = (ranks for ranks in range(own.tensor - 1, 0, -1) if own.tensor % ranks == 0)
+        for ranks in fewer:
+            changed = case.changed(tensor_parallel=ranks)
+            if changed.plan is not None and may_fit(changed.plan) and passes(changed):
+                found.append(f"{spelled(case, 'tensor_parallel', ranks)} on {own.devices // own.tensor * ranks} x {case.pool.device.text}")
+                break
+    price = _rounded_down(case.pool.price_per_hour * share)
+    if price and passes(case._replace(pool=case.pool._replace(price_per_hour=price))):
+        found.append(f"price_hour: {price:g} in {case.pool.name}")
+    return ", or ".join(found)
+
+
+def _rounded_down(price: float) -> float:
+    """To four digits."""
+    if price <= 0:
+        return 0.0
+    unit = 10.0 ** (math.floor(math.log10(price)) - 3)
+    return float(f"{math.floor(price / unit) * unit:.4g}")
 
 
 def _surest(kind: Callable[[Case, Passes], str], case: Case) -> str:

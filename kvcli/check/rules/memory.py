@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from kvcli.check import fixes
 from kvcli.check.case import Case, passed, planned, skipped
@@ -158,13 +159,23 @@ def headroom(case: Case) -> list[Outcome]:
                     fix = fixes.to_pass(case, _under(most))
                     found.append(Outcome("KV002", "error", message, limit.place, formula, fix))
                 else:
-                    found.append(Outcome("KV002", "warning", message, limit.place, formula))
+                    found.append(Outcome("KV002", "warning", message, limit.place, formula, fixes.to_hold(case, _holds_under(most))))
                 break
     return found or [passed("KV002", case)]
 
 
 def _under(most: int) -> fixes.Passes:
     return lambda plan: plan.memory is not None and _used(plan.memory, high=False) <= most
+
+
+def _holds_under(most: int) -> Callable[[Case], bool]:
+    """All users at once, with overheads as high as they may be."""
+
+    def holds(case: Case) -> bool:
+        plan = loaded(case)
+        return plan is not None and plan.memory is not None and _used(plan.memory, high=True) <= most
+
+    return holds
 
 
 def _loads(plan: Plan | None) -> list[tuple[int, str, str]]:

@@ -25,6 +25,8 @@ HELP: dict[str, str] = {
     "KV016": "Write the argument literally, in a form that the message names, or set its value in kvcli.yaml.",
 }
 
-#: what each rule says at its worst
-DEFAULT_LEVELS: dict[str, str] = dict.fromkeys(("KV001", "KV004", "KV005", "KV006", "KV010", "KV015"), "error")
+#: what each rule says at its worst; the others warn, or fail under --strict
+DEFAULT_LEVELS: dict[str, str] = dict.fromkeys(
+    ("KV001", "KV002", "KV003", "KV004", "KV005", "KV006", "KV010", "KV011", "KV012", "KV014", "KV015"), "error"
+)
 TAGS = ("capacity", "kv-cache", "memory")

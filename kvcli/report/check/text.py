@@ -6,7 +6,7 @@ import re
 
 from kvcli.check.verdict import Cell, Report
 from kvcli.report.check.figures import FLOOR_NOTE, numbers, since
-from kvcli.report.check.shown import FINDINGS, Finding, gone, of_cell, plain, summary, unknown_only, unsaid
+from kvcli.report.check.shown import FINDINGS, Finding, beyond, gone, of_cell, plain, summary, unknown_only, unsaid
 
 _COLORS = {"fail": "31", "error": "31", "warn": "33", "warning": "33", "pass": "32", "note": "36", "skipped": "2", "assumed": "2"}
 _PAINT = re.compile("\x1b\\[[0-9]*m")
@@ -62,6 +62,7 @@ def _block(report: Report, cell: Cell, said: list[Finding], skipped: list[Findin
     figures = numbers(cell.measures)
     lines = [f"{head}: {figures}" if figures else head]
     lines += [f"  {line}" for line in [since(report, cell)] if line]
+    lines += [f"  memory: {line}" for line in [beyond(cell)] if line]
     for each in said:
         lines.append(f"  {_paint(each.outcome.level, each.outcome.level, color)} {each.rule} at {each.place}:{each.outcome.place.column}")
         first, *rest = each.lines()
