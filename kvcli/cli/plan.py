@@ -233,6 +233,7 @@ def plan(
 def _print_human(plans: list[Plan], explain: bool, as_csv: bool, as_md: bool, local: list[Notice]) -> None:
     from kvcli.report import explain as explained
     from kvcli.report import plan_table
+    from kvcli.report.notes import note_lines
 
     if as_csv:
         plan_table.print_csv(plans)
@@ -242,8 +243,5 @@ def _print_human(plans: list[Plan], explain: bool, as_csv: bool, as_md: bool, lo
         explained.print_equations(plans)
     else:
         plan_table.print_terminal(plans)
-    notices = [notice for plan in plans for notice in plan.notices] + local
-    for code in dict.fromkeys(notice.code for notice in notices):
-        messages = list(dict.fromkeys(notice.message for notice in notices if notice.code == code))
-        more = f" (and {len(messages) - 1} more notes of this kind)" if len(messages) > 1 else ""
-        print(f"note: {messages[0]}{more}", file=sys.stderr)
+    for line in note_lines([notice for plan in plans for notice in plan.notices] + local):
+        print(f"note: {line}", file=sys.stderr)

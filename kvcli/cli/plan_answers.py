@@ -51,12 +51,14 @@ def print_answers(
             _say(each)
     else:
         from kvcli.report.answer_table import print_answer, print_many
+        from kvcli.report.notes import note_lines
 
         if len(answers) == 1:
             print_answer(answers[0])
         else:
             print_many(answers)
-        _notes([notice for each in answers for notice in each.plan.notices] + local)
+        for line in note_lines([notice for each in answers for notice in each.plan.notices] + local):
+            print(f"note: {line}", file=sys.stderr)
     if not all(each.yes for each in answers):
         raise typer.Exit(EXIT_NO)
 
@@ -65,10 +67,3 @@ def _say(found: Answer) -> None:
     """What was required, beside a launch line, which alone goes to stdout."""
     for met in found.requirements:
         print(f"{'met' if met.met else 'NOT met'}: {met.requirement.text} ({met.said})", file=sys.stderr)
-
-
-def _notes(notices: list[Notice]) -> None:
-    for code in dict.fromkeys(notice.code for notice in notices):
-        messages = list(dict.fromkeys(notice.message for notice in notices if notice.code == code))
-        more = f" (and {len(messages) - 1} more notes of this kind)" if len(messages) > 1 else ""
-        print(f"note: {messages[0]}{more}", file=sys.stderr)

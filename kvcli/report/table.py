@@ -6,13 +6,24 @@ import csv
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
     title: str
     right: bool = True
+
+
+class Table(NamedTuple):
+    """What a terminal and a page show alike."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str]]
+    title: str = ""
+
+    def print(self) -> None:
+        print_terminal(self.columns, self.rows, self.title)
 
 
 def print_terminal(columns: Sequence[Column], rows: Iterable[Sequence[str]], title: str = "", file: IO[str] | None = None) -> None:
