@@ -15,7 +15,7 @@ test: weights lint types unit
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[run,hub,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[run,plot,hub,dev]'
 	touch $(STAMP)
 
 # tests that need weights say why when there is no network, so a failed download does not end the run

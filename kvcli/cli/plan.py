@@ -33,6 +33,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=
 
 @app.command()
 def plan(
+    context: typer.Context,
     models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Preset, config.json, folder, .gguf file or hub id owner/name.")],
     ctx: Annotated[
         str | None, typer.Option(metavar="TOKENS", help="Tokens of each sequence in the cache: 32k, 4k,32k, 4k..128k*2.")
@@ -106,6 +107,7 @@ def plan(
         typer.Option(metavar="AXIS=VALUES", help="One or two of ctx, batch, device, kv-dtype, tp over values."),
     ] = None,
     emit: Annotated[str | None, typer.Option(metavar="ENGINE", help="Print the plan's launch line: vllm, sglang or llama.cpp.")] = None,
+    html: Annotated[str | None, typer.Option(metavar="FILE", help="Also write a report as one .html file.")] = None,
     offline: Annotated[bool, typer.Option("--offline", help="Never use the network; hub ids come from the cache.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Print each equation with its numbers.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
@@ -119,6 +121,11 @@ def plan(
     if sum((explain, as_json, as_csv, as_md)) > 1:
         raise BadInput("--explain, --json, --csv and --md exclude each other", code="usage")
     human = not (as_json or as_csv or as_md)
+    files = None
+    if html is not None:
+        from kvcli.cli.plan_files import files_of  # only what writes files pays for it
+
+        files = files_of(html, context)
     if assume not in (None, "gqa"):
         raise BadInput(f"--assume {assume!r} is not an assumption kvcli makes", hint="--assume gqa", code="usage")
     asked = None if weights.strip().lower() == "auto" else parse_weights(weights)
@@ -180,7 +187,7 @@ def plan(
     requests = [
         PlanRequest(
             spec=spec,
-            workload=Workload(context, sequences, prompt, encoder, *parts_of_prompt),
+            workload=Workload(length, sequences, prompt, encoder, *parts_of_prompt),
             engine=rule,
             kv=kind,
             weights=asked,
@@ -192,7 +199,7 @@ def plan(
             budget=budget,
         )
         for spec, lengths_of, speculation in zip(specs, contexts, speculations, strict=True)
-        for context in lengths_of
+        for length in lengths_of
         for sequences in batches
         for part in parts
         for kind in kinds
@@ -211,9 +218,12 @@ def plan(
         }
         given |= {"device": device, "ngl": ngl, "n-cpu-moe": n_cpu_moe}
         other = explain or as_csv or as_md
-        print_answers(requests, require or [], solving, emit, as_json, other, bool(given.get(solving or "")), local, ranked)
+        print_answers(requests, require or [], solving, emit, as_json, other, bool(given.get(solving or "")), local, ranked, files)
         return
     plans, failed = built(requests, sweeping=bool(over))
+    if files is not None:
+        lost = {id(each.request) for each in failed}
+        files.write([each for each in requests if id(each) not in lost], plans, local, failed=failed, axes=list(over))
     if human and len(plans) > 1 and not explain and (efficiency, calibrate, slo, price_hour) != (None,) * 4:
         local.append(Notice("one_plan_only", "costs, limits and estimates are shown for one context on one device: --ctx, --device"))
     if over and human and not explain:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -14,6 +15,9 @@ from kvcli.plan.answers.emit import ENGINES, launch_line
 from kvcli.plan.answers.requirements import parse_requirement
 from kvcli.plan.document import SCHEMA_VERSION, plan_document
 from kvcli.plan.request import PlanRequest
+
+if TYPE_CHECKING:
+    from kvcli.cli.plan_files import Files
 
 
 def print_answers(
@@ -26,8 +30,12 @@ def print_answers(
     solving_given: bool,
     local: list[Notice],
     parts: tuple[Accelerator, ...] = (),
+    files: Files | None = None,
 ) -> None:
-    """One answer a request. Raises BadInput for views that answers do not have, and typer.Exit(1) for a no."""
+    """One answer a request, written to files first where some were asked for.
+
+    Raises BadInput for views that answers do not have, and typer.Exit(1) for a no.
+    """
     if other_view:
         raise BadInput("--require, --solve and --emit have a view for people and --json", hint="leave the other view out", code="usage")
     if solving_given:
@@ -38,16 +46,19 @@ def print_answers(
         )
     requirements = tuple(map(parse_requirement, required))
     answers = [answer(request, requirements, unknown, parts) for request in requests]
+    launch = [] if emit is None else [launch_line(emit, each.request, each.plan) for each in answers]
+    if files is not None:
+        files.write([each.request for each in answers], [each.plan for each in answers], local, answers, launch)
     if as_json:
         documents = [plan_document(each.plan, each.requirements, each.solved) for each in answers]
         if emit is not None:
-            for document, each in zip(documents, answers, strict=True):
-                document["emit"] = launch_line(emit, each.request, each.plan)
+            for document, line in zip(documents, launch, strict=True):
+                document["emit"] = line
         document = documents[0] if len(documents) == 1 else {"schema_version": SCHEMA_VERSION, "plans": documents}
         print(json.dumps(document, separators=(",", ":"), allow_nan=False))
     elif emit is not None:
-        for each in answers:
-            print(launch_line(emit, each.request, each.plan))
+        for each, line in zip(answers, launch, strict=True):
+            print(line)
             _say(each)
     else:
         from kvcli.report.answer_table import print_answer, print_many

@@ -74,7 +74,7 @@ COLUMNS: tuple[tuple[Column, Callable[[Plan], str], bool], ...] = (
     (Column("model", right=False), lambda plan: plan.spec.name, False),
     (Column("context"), lambda plan: f"{plan.workload.context_tokens:,}", True),
     (Column("batch"), lambda plan: str(plan.workload.batch_size), False),
-    (Column("device", right=False), lambda plan: plan.device.id if plan.device else "", False),
+    (Column("device", right=False), lambda plan: _devices(plan), False),
     (Column("engine", right=False), lambda plan: f"{plan.cache.engine} {plan.cache.engine_version}".strip(), False),
     (Column("cache type", right=False), lambda plan: plan.cache.kv.label, False),
     (Column("weights", right=False), lambda plan: plan.weights.dtype, False),
@@ -124,10 +124,15 @@ def _common(plans: Sequence[Plan]) -> str:
 
 
 def _where(plan: Plan) -> str:
-    if plan.device is None:
-        return ""
+    return f"on {_devices(plan)}" if plan.device else ""
+
+
+def _devices(plan: Plan) -> str:
+    """`4 x h100-sxm5-80`; how many, where none is named; empty for one of these."""
     count = plan.shared.split.devices if plan.shared else 1
-    return f"on {count} x {plan.device.id}" if count > 1 else f"on {plan.device.id}"
+    if plan.device is None:
+        return f"{count} devices" if count > 1 else ""
+    return f"{count} x {plan.device.id}" if count > 1 else plan.device.id
 
 
 def print_terminal(plans: Sequence[Plan]) -> None:
