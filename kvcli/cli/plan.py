@@ -107,6 +107,10 @@ def plan(
         typer.Option(metavar="AXIS=VALUES", help="One or two of ctx, batch, device, kv-dtype, tp over values."),
     ] = None,
     emit: Annotated[str | None, typer.Option(metavar="ENGINE", help="Print the plan's launch line: vllm, sglang or llama.cpp.")] = None,
+    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Also draw it: .png, .svg or .pdf.")] = None,
+    panels: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Of the picture: cache, memory, latency, roofline (default: all that apply).")
+    ] = None,
     html: Annotated[str | None, typer.Option(metavar="FILE", help="Also write a report as one .html file.")] = None,
     offline: Annotated[bool, typer.Option("--offline", help="Never use the network; hub ids come from the cache.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Print each equation with its numbers.")] = False,
@@ -122,10 +126,10 @@ def plan(
         raise BadInput("--explain, --json, --csv and --md exclude each other", code="usage")
     human = not (as_json or as_csv or as_md)
     files = None
-    if html is not None:
-        from kvcli.cli.plan_files import files_of  # only what writes files pays for it
+    if (plot, html, panels) != (None,) * 3:
+        from kvcli.cli.plan_files import files_of  # only files pay for it
 
-        files = files_of(html, context)
+        files = files_of(context, plot, html, panels)
     if assume not in (None, "gqa"):
         raise BadInput(f"--assume {assume!r} is not an assumption kvcli makes", hint="--assume gqa", code="usage")
     asked = None if weights.strip().lower() == "auto" else parse_weights(weights)

@@ -101,7 +101,7 @@ def latency_on(
     times = Latency(
         decode=decode,
         prefill=steps.prefill(reads[0], batch),
-        arithmetic_intensity=steps.flops(tokens, batch) / steps.at_work(batch) / max(1, sum(int(line.amount) for line in reads)),
+        arithmetic_intensity=steps.intensity(tokens, batch),
         ridge=peak / rate if peak and rate else None,
         tokens_per_step=steps.tokens,
         steps=steps,

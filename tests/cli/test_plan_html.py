@@ -347,6 +347,39 @@ def test_pictures_are_inside_with_their_words():
     assert base64.b64decode(data) == svg
     assert picture["alt"] == 'grows & "stays"'
     assert (2, "Pictures") in page.headings
+    assert ("figure", {"aria-label": "The cache"}) in page.attributes
+
+
+def test_what_can_be_drawn_is(report):
+    page, _, _ = report(*CALLS["a device"])
+    pictures = [attributes for tag, attributes in page.attributes if tag == "img"]
+    assert len(pictures) == 4
+    for each in pictures:
+        assert b"<svg" in base64.b64decode(each["src"].partition(",")[2])
+    page, _, _ = report(*CALLS["a device"], "--panels", "cache")
+    assert len(page.values("alt")) == 1
+    page, _, _ = report(*CALLS["no device"])
+    assert len(page.values("alt")) == 2
+
+
+def test_too_many_curves_are_left_out_and_said(report):
+    page, _, _ = report("llama3-8b", "--ctx", "8k", "--sweep", "device=l4,l40s,rtx4090,rtx5090,h100-sxm5-80,h200-sxm,b200,mi300x,t4,a10")
+    assert not page.values("alt")
+    assert "no pictures: a picture holds 8 curves" in page.text
+
+
+def test_both_kinds_of_files_are_made_before_one_is_written(kvcli, tmp_path):
+    page, sheet = tmp_path / "plan.html", tmp_path / "plan.svg"
+    answer = kvcli("plan", "llama3-8b", "--ctx", "8k", "--html", str(page), "--plot", str(sheet), "--panels", "memory")
+    assert answer.code == 0, answer.err
+    assert page.exists()
+    assert sheet.exists()
+    page.unlink()
+    sheet.unlink()
+    # no rate, no latency
+    answer = kvcli("plan", "llama3-8b", "--ctx", "8k", "--html", str(page), "--plot", str(sheet), "--panels", "latency")
+    assert answer.code == 2
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_wrong_name_is_refused_before_anything_is_planned(kvcli, tmp_path):
@@ -402,7 +435,7 @@ def test_a_missing_extra_is_one_sentence(kvcli, tmp_path):
     path = tmp_path / "report.html"
     answer = kvcli("plan", "no-such-model", "--html", str(path), env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{here}"})
     assert answer.code == 3
-    assert "'jinja2'" in answer.err
+    assert "need jinja2" in answer.err
     assert "pip install 'kvcli[plot]'" in answer.err
     assert not path.exists()
 

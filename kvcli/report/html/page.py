@@ -6,7 +6,7 @@ import base64
 import os
 from collections.abc import Callable, Iterable, Sequence
 from importlib.resources import files
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jinja2
 from markupsafe import Markup
@@ -23,28 +23,13 @@ from kvcli.report.html.grid import Grid, budget_grids, cause_grid, equation_tabl
 from kvcli.report.html.verdict import Verdict, short, verdict_of, verdict_of_many
 from kvcli.report.matrix import Failed, matrices
 from kvcli.report.notes import note_lines
+from kvcli.report.pictures.scene import Picture
 from kvcli.report.plan_table import FLOOR, cause_lines, floors_table, full_title, plans_table
 from kvcli.report.table import Column, Table
 from kvcli.units import exact_bytes, format_bytes
 
 #: From so many plans on a page has their tables only.
 MOST_DETAILED = 20
-
-
-class Picture(Protocol):
-    """A drawing of its own: `alt` says in words what it shows, `svg` is a whole file."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def title(self) -> str: ...
-
-    @property
-    def alt(self) -> str: ...
-
-    @property
-    def svg(self) -> bytes: ...
 
 
 class Report(NamedTuple):
