@@ -274,13 +274,15 @@ def config(folder, **changes):
 
 def test_a_page_depends_on_no_folder_and_no_day(report, tmp_path):
     pages = []
-    for where in ("here", "there/deep"):
+    for where, day in (("here", "1"), ("there/deep", "2000000000")):
         model = config(tmp_path / where / "mine")
-        _, text, _ = report(str(model), "--ctx", "1k", env={"SOURCE_DATE_EPOCH": "1" if where == "here" else "2000000000"})
+        _, text, _ = report(str(model), "--ctx", "1k", env={"SOURCE_DATE_EPOCH": day})
         assert str(tmp_path) not in text
         pages.append(text)
     assert pages[0] == pages[1]
     assert not re.search(r"\b20\d\d-\d\d-\d\d\b", pages[0])
+    _, text, _ = report("./mine", "--ctx", "1k", cwd=tmp_path / "here")
+    assert str(tmp_path) not in text
 
 
 def test_hostile_names_are_text(report, tmp_path):
@@ -306,6 +308,16 @@ def planned(name="llama3-8b", device=None):
     from kvcli.plan.workload import Workload
 
     return build(PlanRequest(resolve(name, None, None), Workload(8192), policy("ideal"), device=device and find(device)))
+
+
+def test_every_note_of_a_plan_stands_with_it():
+    from kvcli.errors import Notice
+
+    plan = planned()._replace(notices=(Notice("same", "the first"), Notice("same", "the second"), Notice("same", "the first")))
+    alone, beside = Page(page_of([plan])), Page(page_of([plan, plan._replace(notices=())]))
+    assert (alone.text.count("the first"), alone.text.count("the second")) == (1, 1)
+    assert beside.text.count("the second") == 1
+    assert "the first (and 1 more notes of this kind)" in beside.text
 
 
 def test_every_text_is_escaped():

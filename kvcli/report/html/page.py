@@ -62,6 +62,7 @@ class _Section(NamedTuple):
     shared: Grid | None
     floors: Table | str
     equations: Table
+    notes: list[str]
 
 
 def _section(plan: Plan, found: Answer | None) -> _Section:
@@ -90,6 +91,7 @@ def _section(plan: Plan, found: Answer | None) -> _Section:
         shared=shared_grid(plan),
         floors=floors_table(plan),
         equations=equation_table(plan),
+        notes=list(dict.fromkeys(notice.message for notice in plan.notices)),
     )
 
 
@@ -111,7 +113,7 @@ def page(report: Report) -> str:
         failed=_failed(report.failed),
         options=Table([Column("option", right=False), Column("value", right=False), Column("meaning", right=False)], options),
         pictures=[(each, Markup(_data_uri(each.svg))) for each in report.pictures],
-        notes=note_lines([*(notice for plan in plans for notice in plan.notices), *report.notices]),
+        notes=_notes(report, one),
         launch=report.launch,
         most=MOST_DETAILED,
         version=__version__,
@@ -126,6 +128,12 @@ def _tables(report: Report) -> Iterable[Table]:
     if report.axes:
         for table, _ in matrices(report.plans, report.failed, report.axes):
             yield table
+
+
+def _notes(report: Report, one: bool) -> list[str]:
+    """All of one plan; of several each kind once, since each plan's own stand with it."""
+    found = [*(notice for plan in report.plans for notice in plan.notices), *report.notices]
+    return list(dict.fromkeys(notice.message for notice in found)) if one else note_lines(found)
 
 
 def _failed(failed: Sequence[Failed]) -> list[str]:

@@ -81,11 +81,12 @@ def verdict_of_many(plans: Sequence[Plan], answers: Sequence[Answer], failed: in
         kind = "fits" if passing == len(answers) else "does_not_fit"
         return Verdict(kind, f"{passing} of {len(answers)} pass", said)
     counts = Counter(plan.memory.verdict for plan in plans if plan.memory is not None)
+    of = f"{len(plans):,} plan" + ("" if len(plans) == 1 else "s")
     if not counts:
-        return Verdict("open", f"{len(plans):,} plans; no device of known memory to hold them", said)
+        return Verdict("open", f"{of}; no device of known memory to hold them", said)
     words = ", ".join(f"{counts[kind]:,} {forms[counts[kind] > 1]}" for kind, forms in _COUNTED.items() if counts[kind])
-    kind = next(iter(counts)) if len(counts) == 1 else "open"
-    return Verdict(kind if counts.total() == len(plans) else "open", f"Of {len(plans):,} plans {words}", said)
+    kind = next(iter(counts)) if len(counts) == 1 and counts.total() == len(plans) else "open"
+    return Verdict(kind, f"Of {of} {words}", said)
 
 
 def short(plan: Plan) -> str:
