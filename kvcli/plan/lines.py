@@ -5,12 +5,13 @@ from __future__ import annotations
 from kvcli.hardware.accelerators import Accelerator
 from kvcli.ledger import Basis, Formula, Line, Unit
 from kvcli.model.spec import ModelSpec
-from kvcli.plan.floors import Latency, cache_bytes
+from kvcli.plan.cache import CachePlan
+from kvcli.plan.drafter import DraftPlan
+from kvcli.plan.floors import cache_bytes
 from kvcli.plan.mixes.names import RULE
-from kvcli.plan.plan import CachePlan
 from kvcli.plan.sharing.shared import Shared
-from kvcli.plan.speculative import DraftPlan
 from kvcli.plan.time.chain import steps_of
+from kvcli.plan.time.latency import Latency
 from kvcli.plan.time.steps import Steps
 from kvcli.plan.weights import WeightBytes
 from kvcli.plan.workload import Workload

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Callable, Sequence
 
 from kvcli.hardware.accelerators import Accelerator, find
-from kvcli.plan.floors import Latency
+from kvcli.plan.drafter import DraftPlan
 from kvcli.plan.lines import latency_on
 from kvcli.plan.plan import Plan
 from kvcli.plan.sharing.shared import Shared
-from kvcli.plan.speculative import DraftPlan
+from kvcli.plan.time.latency import Latency
 from kvcli.plan.weights import WeightBytes, expected_read_bytes
 from kvcli.report import budget_table, table
 from kvcli.report.table import Column, Table

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from kvcli.plan.budget.memory import MemoryPlan
-from kvcli.plan.plan import CachePlan, Plan
+from kvcli.plan.cache import CachePlan
+from kvcli.plan.plan import Plan
 from kvcli.report import explain
 from kvcli.report.budget_table import COLUMNS, BudgetRow, budget_rows, engine_name, host_rows
 from kvcli.report.plan_table import ledger_rows, shared_rows
