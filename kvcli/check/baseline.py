@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from kvcli import __version__
 from kvcli.check.compare import MEASURES, Change, changes, finite
-from kvcli.check.files import replace_text
 from kvcli.check.verdict import LEVELS, Cell, Level, Measures, Outcome, Report
 from kvcli.errors import BadInput
+from kvcli.files import replace_text
 
 SCHEMA_VERSION = 1
 #: Far more than the state of a thousand targets; a larger file is a mistake.

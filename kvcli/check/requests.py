@@ -17,11 +17,12 @@ from kvcli.model.cache_records import Attention, CacheRecord
 from kvcli.model.latent_records import Latent
 from kvcli.model.spec import ModelSpec
 from kvcli.plan.budget.options import BudgetOptions, Lora
+from kvcli.plan.drafter import Speculation
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.sharing.checks import read_split
 from kvcli.plan.sharing.offload import Offload
 from kvcli.plan.sharing.split import Split
-from kvcli.plan.speculative import Speculation, speculate
+from kvcli.plan.speculative import speculate
 from kvcli.plan.storage.policy import ENGINES, EngineOptions, StoragePolicy, policy
 from kvcli.plan.weights import parse_weights
 from kvcli.plan.workload import Workload

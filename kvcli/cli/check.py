@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import errno
 import json
 import os
 import shutil
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvcli.cli import complete
-from kvcli.errors import EXIT_NO, BadInput, CannotRunHere
+from kvcli.errors import EXIT_NO, BadInput
 
 if TYPE_CHECKING:
     from kvcli.check.verdict import Report
@@ -113,15 +112,12 @@ def today() -> datetime.date:
 
 def _write(path: str, text: str, append: bool = False) -> None:
     """Raises BadInput or CannotRunHere; then a file that was there is as it was."""
-    from kvcli.check.files import append_text, replace_text
+    from kvcli.files import append_text, replace_text, unwritable
 
     try:
         (append_text if append else replace_text)(path, text)
     except OSError as error:
-        reason = error.strerror or error
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
-            raise CannotRunHere(f"{path} cannot be written: {reason}", hint="free some space", code="disk_full") from None
-        raise BadInput(f"{path} cannot be written: {reason}", hint="name a file in a folder that exists", code="unwritable_file") from None
+        raise unwritable(path, error) from None
 
 
 def _text(report: Report) -> str:

@@ -34,6 +34,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=
 
 @app.command()
 def plan(
+    context: typer.Context,
     models: Annotated[
         list[str],
         typer.Argument(
@@ -134,6 +135,11 @@ def plan(
         str | None,
         typer.Option(metavar="ENGINE", help="Print the plan's launch line: vllm, sglang or llama.cpp.", autocompletion=complete.emitted),
     ] = None,
+    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Also draw it: .png, .svg or .pdf.")] = None,
+    panels: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Of the picture: cache, memory, latency, roofline (default: all that apply).")
+    ] = None,
+    html: Annotated[str | None, typer.Option(metavar="FILE", help="Also write a report as one .html file.")] = None,
     offline: Annotated[bool, typer.Option("--offline", help="Never use the network; hub ids come from the cache.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Print each equation with its numbers.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
@@ -147,6 +153,11 @@ def plan(
     if sum((explain, as_json, as_csv, as_md)) > 1:
         raise BadInput("--explain, --json, --csv and --md exclude each other", code="usage")
     human = not (as_json or as_csv or as_md)
+    files = None
+    if (plot, html, panels) != (None,) * 3:
+        from kvcli.cli.plan_files import files_of  # only files pay for it
+
+        files = files_of(context, plot, html, panels)
     if assume not in (None, "gqa"):
         raise BadInput(f"--assume {assume!r} is not an assumption kvcli makes", hint="--assume gqa", code="usage")
     asked = None if weights.strip().lower() == "auto" else parse_weights(weights)
@@ -208,7 +219,7 @@ def plan(
     requests = [
         PlanRequest(
             spec=spec,
-            workload=Workload(context, sequences, prompt, encoder, *parts_of_prompt),
+            workload=Workload(length, sequences, prompt, encoder, *parts_of_prompt),
             engine=rule,
             kv=kind,
             weights=asked,
@@ -220,7 +231,7 @@ def plan(
             budget=budget,
         )
         for spec, lengths_of, speculation in zip(specs, contexts, speculations, strict=True)
-        for context in lengths_of
+        for length in lengths_of
         for sequences in batches
         for part in parts
         for kind in kinds
@@ -239,9 +250,12 @@ def plan(
         }
         given |= {"device": device, "ngl": ngl, "n-cpu-moe": n_cpu_moe}
         view = next((name for name, on in (("json", as_json), ("csv", as_csv), ("md", as_md), ("explain", explain)) if on), "")
-        print_answers(requests, require or [], solving, emit, view, bool(given.get(solving or "")), local, ranked)
+        print_answers(requests, require or [], solving, emit, view, bool(given.get(solving or "")), local, ranked, files)
         return
     plans, failed = built(requests, sweeping=bool(over))
+    if files is not None:
+        lost = {id(each.request) for each in failed}
+        files.write([each for each in requests if id(each) not in lost], plans, local, failed=failed, axes=list(over))
     if human and len(plans) > 1 and not explain and (efficiency, calibrate, slo, price_hour) != (None,) * 4:
         local.append(Notice("one_plan_only", "costs, limits and estimates are shown for one context on one device: --ctx, --device"))
     if over and human and not explain:
@@ -261,6 +275,7 @@ def plan(
 def _print_human(plans: list[Plan], explain: bool, as_csv: bool, as_md: bool, local: list[Notice]) -> None:
     from kvcli.report import explain as explained
     from kvcli.report import plan_table
+    from kvcli.report.notes import note_lines
 
     if as_csv:
         plan_table.print_csv(plans)
@@ -270,8 +285,5 @@ def _print_human(plans: list[Plan], explain: bool, as_csv: bool, as_md: bool, lo
         explained.print_equations(plans)
     else:
         plan_table.print_terminal(plans)
-    notices = [notice for plan in plans for notice in plan.notices] + local
-    for code in dict.fromkeys(notice.code for notice in notices):
-        messages = list(dict.fromkeys(notice.message for notice in notices if notice.code == code))
-        more = f" (and {len(messages) - 1} more notes of this kind)" if len(messages) > 1 else ""
-        print(f"note: {messages[0]}{more}", file=sys.stderr)
+    for line in note_lines([notice for plan in plans for notice in plan.notices] + local):
+        print(f"note: {line}", file=sys.stderr)

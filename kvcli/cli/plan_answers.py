@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -16,6 +17,9 @@ from kvcli.plan.answers.requirements import parse_requirement
 from kvcli.plan.document import SCHEMA_VERSION, plan_document
 from kvcli.plan.request import PlanRequest
 
+if TYPE_CHECKING:
+    from kvcli.cli.plan_files import Files
+
 
 def print_answers(
     requests: list[PlanRequest],
@@ -26,8 +30,9 @@ def print_answers(
     solving_given: bool,
     local: list[Notice],
     parts: tuple[Accelerator, ...] = (),
+    files: Files | None = None,
 ) -> None:
-    """One answer a request, in a `view`: json, csv, md, or for people "".
+    """One answer a request, in a `view`: json, csv, md, or for people ""; written to files first where some were asked for.
 
     Raises BadInput for a view that answers do not have, and typer.Exit(1) for a no.
     """
@@ -46,19 +51,23 @@ def print_answers(
         for request in requests:
             answers.append(answer(request, requirements, unknown, parts))
             step()
+    launch = [] if emit is None else [launch_line(emit, each.request, each.plan) for each in answers]
+    if files is not None:
+        files.write([each.request for each in answers], [each.plan for each in answers], local, answers, launch)
     if view == "json":
         documents = [plan_document(each.plan, each.requirements, each.solved) for each in answers]
         if emit is not None:
-            for document, each in zip(documents, answers, strict=True):
-                document["emit"] = launch_line(emit, each.request, each.plan)
+            for document, line in zip(documents, launch, strict=True):
+                document["emit"] = line
         document = documents[0] if len(documents) == 1 else {"schema_version": SCHEMA_VERSION, "plans": documents}
         print(json.dumps(document, separators=(",", ":"), allow_nan=False))
     elif emit is not None:
-        for each in answers:
-            print(launch_line(emit, each.request, each.plan))
+        for each, line in zip(answers, launch, strict=True):
+            print(line)
             _say(each)
     else:
         from kvcli.report import answer_rows, answer_table
+        from kvcli.report.notes import note_lines
 
         if view == "csv":
             answer_rows.print_csv(answers)
@@ -68,7 +77,8 @@ def print_answers(
             answer_table.print_answer(answers[0])
         else:
             answer_table.print_many(answers)
-        _notes([notice for each in answers for notice in each.plan.notices] + local)
+        for line in note_lines([notice for each in answers for notice in each.plan.notices] + local):
+            print(f"note: {line}", file=sys.stderr)
     if not all(each.yes for each in answers):
         raise typer.Exit(EXIT_NO)
 
@@ -77,10 +87,3 @@ def _say(found: Answer) -> None:
     """What was required, beside a launch line, which alone goes to stdout."""
     for met in found.requirements:
         print(f"{'met' if met.met else 'NOT met'}: {met.requirement.text} ({met.said})", file=sys.stderr)
-
-
-def _notes(notices: list[Notice]) -> None:
-    for code in dict.fromkeys(notice.code for notice in notices):
-        messages = list(dict.fromkeys(notice.message for notice in notices if notice.code == code))
-        more = f" (and {len(messages) - 1} more notes of this kind)" if len(messages) > 1 else ""
-        print(f"note: {messages[0]}{more}", file=sys.stderr)

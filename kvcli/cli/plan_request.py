@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from kvcli.hardware.accelerators import Accelerator
     from kvcli.model.hub.access import HubAccess
     from kvcli.plan.budget.options import BudgetOptions
+    from kvcli.plan.drafter import Speculation
     from kvcli.plan.sharing.offload import Offload
-    from kvcli.plan.speculative import Speculation
 
 
 def count(text: str | None, option: str) -> int | None:

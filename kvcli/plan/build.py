@@ -10,7 +10,8 @@ from kvcli.ledger import Formula
 from kvcli.model.cache_records import Attention, CacheRecord
 from kvcli.model.layers import LayerGroup, cache_bytes, written_bytes
 from kvcli.model.spec import ModelSpec
-from kvcli.plan.plan import CachePlan, CacheRow, Plan
+from kvcli.plan.cache import CachePlan, CacheRow
+from kvcli.plan.plan import Plan
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.storage.policy import Stored
 from kvcli.plan.time.reads import batch_read_bytes
@@ -19,8 +20,8 @@ from kvcli.plan.workload import Workload
 
 if TYPE_CHECKING:
     from kvcli.hardware.accelerators import Accelerator
+    from kvcli.plan.drafter import DraftPlan
     from kvcli.plan.sharing.shared import Shared
-    from kvcli.plan.speculative import DraftPlan
 
 
 def build(request: PlanRequest) -> Plan:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from kvcli.plan.budget.memory import MemoryPlan
     from kvcli.plan.budget.overheads import Need
     from kvcli.plan.budget.pool import Amount, KvPool
-    from kvcli.plan.floors import Latency
+    from kvcli.plan.drafter import DraftPlan
     from kvcli.plan.sharing.shared import Place, Shared
-    from kvcli.plan.speculative import DraftPlan
+    from kvcli.plan.time.latency import Latency
 
 SCHEMA_VERSION = 1
 

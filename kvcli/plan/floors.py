@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from kvcli.ledger import Basis, Formula, Ledger, Line, Unit
+from kvcli.ledger import Basis, Formula, Line, Unit
 from kvcli.model.latent_records import Latent
 from kvcli.model.layers import LayerGroup
 from kvcli.model.spec import ModelSpec
@@ -19,7 +19,6 @@ from kvcli.plan.workload import Workload
 
 if TYPE_CHECKING:
     from kvcli.hardware.accelerators import Accelerator
-    from kvcli.plan.time.steps import Steps
 
 
 def decode_flops(spec: ModelSpec, workload: Workload) -> int:
@@ -100,25 +99,6 @@ class Floor(NamedTuple):
     seconds: float
     bound: str
     lines: tuple[Line, ...]
-
-
-class Latency(NamedTuple):
-    """Floors of a decode step and of a prefill. A step can emit at most `tokens_per_step` tokens of each sequence.
-
-    `tokens_per_s` is the ceiling where replicas differ in their number of sequences. `steps` answers for other contexts and batches.
-    """
-
-    decode: Floor
-    prefill: Floor
-    arithmetic_intensity: float
-    ridge: float | None
-    tokens_per_step: int = 1
-    tokens_per_s: float | None = None
-    steps: Steps | None = None
-
-    @property
-    def ledger(self) -> Ledger:
-        return Ledger(self.decode.lines + self.prefill.lines)
 
 
 class Path(NamedTuple):

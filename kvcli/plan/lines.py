@@ -5,12 +5,13 @@ from __future__ import annotations
 from kvcli.hardware.accelerators import Accelerator
 from kvcli.ledger import Basis, Formula, Line, Unit
 from kvcli.model.spec import ModelSpec
-from kvcli.plan.floors import Latency, cache_bytes
+from kvcli.plan.cache import CachePlan
+from kvcli.plan.drafter import DraftPlan
+from kvcli.plan.floors import cache_bytes
 from kvcli.plan.mixes.names import RULE
-from kvcli.plan.plan import CachePlan
 from kvcli.plan.sharing.shared import Shared
-from kvcli.plan.speculative import DraftPlan
 from kvcli.plan.time.chain import steps_of
+from kvcli.plan.time.latency import Latency
 from kvcli.plan.time.steps import Steps
 from kvcli.plan.weights import WeightBytes
 from kvcli.plan.workload import Workload
@@ -101,7 +102,7 @@ def latency_on(
     times = Latency(
         decode=decode,
         prefill=steps.prefill(reads[0], batch),
-        arithmetic_intensity=steps.flops(tokens, batch) / steps.at_work(batch) / max(1, sum(int(line.amount) for line in reads)),
+        arithmetic_intensity=steps.intensity(tokens, batch),
         ridge=peak / rate if peak and rate else None,
         tokens_per_step=steps.tokens,
         steps=steps,

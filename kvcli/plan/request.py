@@ -14,8 +14,8 @@ from kvcli.plan.workload import Workload
 if TYPE_CHECKING:
     from kvcli.hardware.accelerators import Accelerator
     from kvcli.plan.budget.options import BudgetOptions
+    from kvcli.plan.drafter import Speculation
     from kvcli.plan.sharing.offload import Offload
-    from kvcli.plan.speculative import Speculation
     from kvcli.plan.time.options import Timing
 
 

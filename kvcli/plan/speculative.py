@@ -8,12 +8,13 @@ engine's rule, which knows the number of drafted tokens (`EngineOptions.drafted`
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kvcli.dtypes import KvTypes
 from kvcli.errors import BadInput, Notice, NotModelled
 from kvcli.model.layers import LayerGroup
 from kvcli.model.spec import ModelSpec, TensorFile
+from kvcli.plan.drafter import DraftPlan, PlaceBytes, Speculation
 from kvcli.plan.sharing.rules import ceil_div
 from kvcli.plan.storage.policy import Stored
 from kvcli.plan.time.steps import Caches
@@ -26,14 +27,6 @@ if TYPE_CHECKING:
 
 #: More than any engine drafts for one sequence.
 MOST_DRAFTED = 1024
-
-
-class Speculation(NamedTuple):
-    """`drafted` tokens a step by `drafter`, None where they are looked up in the text (n-grams)."""
-
-    drafted: int
-    drafter: ModelSpec | None = None
-    own_blocks: bool = False
 
 
 def speculate(spec: ModelSpec, drafted: int, blocks: int | None = None, draft: ModelSpec | None = None, ngram: bool = False) -> Speculation:
@@ -105,43 +98,6 @@ def _tensors(spec: ModelSpec, used: int, blocks: int) -> TensorFile | None:
     number, chosen = (spec.mtp.layer[1].num_experts, spec.mtp.layer[1].experts_per_token) if spec.mtp else (0, 0)
     unread = parts.table + (experts - experts * chosen // number if number else 0)
     return TensorFile(file.dtype, parts.total, parts.total - unread, parts=parts)
-
-
-class DraftPlan(NamedTuple):
-    """What a drafter adds. Bytes of the cache are all sequences' and over all devices, copies included.
-
-    `read_bytes_per_draft` are what one token drafted for each sequence reads, weights and cache; drafting one after another reads
-    so much for each, drafting all at once no less than for one. `host_bytes` of the weights are tables in the host's memory,
-    `copies_bytes` what more than one device holds.
-    """
-
-    speculation: Speculation
-    weights: WeightBytes | None
-    kv: KvTypes | None
-    stored_bytes: int = 0
-    weights_bytes: int = 0
-    read_bytes_per_draft: int = 0
-    per_place: tuple[PlaceBytes, ...] = ()
-    host_bytes: int = 0
-    copies_bytes: int = 0
-    notices: tuple[Notice, ...] = ()
-
-    @property
-    def total_bytes(self) -> int:
-        return self.weights_bytes + self.stored_bytes
-
-
-class PlaceBytes(NamedTuple):
-    """What the drafter adds to one device of the last stage: weights and cache, and what of them one draft reads."""
-
-    weights: int = 0
-    stored: int = 0
-    weights_read: int = 0
-    cache_read: int = 0
-
-    @property
-    def read(self) -> int:
-        return self.weights_read + self.cache_read
 
 
 def with_drafter(request: PlanRequest, kv: KvTypes, main: Stored | Shared, head_bytes: int) -> DraftPlan:

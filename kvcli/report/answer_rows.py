@@ -9,7 +9,7 @@ from kvcli.plan.answers.answer import Answer
 from kvcli.plan.answers.requirements import Met
 from kvcli.plan.answers.search import Solved
 from kvcli.report import table
-from kvcli.report.plan_table import CSV_COLUMNS, markdown_parts
+from kvcli.report.plan_table import CSV_COLUMNS, plans_table
 from kvcli.report.table import Column
 from kvcli.units import format_bytes, format_seconds
 
@@ -35,7 +35,8 @@ def print_csv(answers: Sequence[Answer]) -> None:
 
 def print_markdown(answers: Sequence[Answer]) -> None:
     """What all rows share above the table, as for plans that nothing is required of."""
-    title, columns, rows = markdown_parts([each.plan for each in answers])
+    shared = plans_table([each.plan for each in answers])
+    columns, rows = [*shared.columns], [[*row] for row in shared.rows]
     asked = _asked(answers)
     if _solving(answers):
         columns += [Column("answer"), Column("binds", right=False)]
@@ -50,7 +51,7 @@ def print_markdown(answers: Sequence[Answer]) -> None:
             met = found.get(text)
             row += ["", ""] if met is None else ["met" if met.met else "NOT met", _shown(met)]
         row.append("yes" if each.yes else "no")
-    print(f"{title}\n\n{table.markdown([*columns, Column('passes', right=False)], rows)}")
+    print(f"{shared.title}\n\n{table.markdown([*columns, Column('passes', right=False)], rows)}")
 
 
 def _asked(answers: Sequence[Answer]) -> list[str]:

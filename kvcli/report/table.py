@@ -7,7 +7,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, NamedTuple
 
 #: Columns that are taken where a terminal says it has fewer, or none.
 LEAST_ROOM = 40
@@ -20,6 +20,17 @@ class Column:
     title: str
     right: bool = True
     key: bool = False
+
+
+class Table(NamedTuple):
+    """What a terminal and a page show alike."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str]]
+    title: str = ""
+
+    def print(self) -> None:
+        print_terminal(self.columns, self.rows, self.title)
 
 
 def print_terminal(columns: Sequence[Column], rows: Iterable[Sequence[str]], title: str = "", file: IO[str] | None = None) -> None:

@@ -16,6 +16,7 @@ FLOORS = {
     "errors": 1,
     "dtypes": 1,
     "units": 1,
+    "files": 1,
     "ledger": 2,
     "records": 2,
     "model": 2,
@@ -29,7 +30,7 @@ FLOORS = {
     "cli": 6,
 }
 #: floors 1 and 2 have an order of their own inside: later may import earlier
-ORDER = ["errors", "dtypes", "units", "ledger", "records", "model", "hardware"]
+ORDER = ["errors", "dtypes", "units", "files", "ledger", "records", "model", "hardware"]
 
 TORCH_SIDE = {"runtime", "measure", "verify"}
 #: third-party package -> rooms that may import it
@@ -38,16 +39,18 @@ THIRD_PARTY = {
     "numpy": TORCH_SIDE,
     "gguf": {"runtime"},
     "tokenizers": {"runtime"},
-    "jinja2": {"runtime"},
+    "jinja2": {"runtime", "report"},
+    "markupsafe": {"report"},
     "typer": {"cli"},
     "rich": {"report"},
+    "matplotlib": {"report"},
     "yaml": {"check"},
     "pynvml": {"hardware"},
     "huggingface_hub": {"model"},
 }
 #: loaded inside functions only
 LAZY = {"rich", "yaml", "pynvml", "huggingface_hub"}
-HEAVY = {"torch", "numpy", "pandas", "rich", "yaml", "pynvml", "gguf", "tokenizers", "jinja2", "importlib.metadata", "csv"}
+HEAVY = {"torch", "numpy", "pandas", "rich", "yaml", "pynvml", "gguf", "tokenizers", "jinja2", "importlib.metadata", "csv", "matplotlib"}
 
 
 def modules():

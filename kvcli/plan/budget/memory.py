@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from kvcli.dtypes import KvTypes
-    from kvcli.plan.plan import CachePlan
+    from kvcli.plan.cache import CachePlan
+    from kvcli.plan.drafter import DraftPlan
     from kvcli.plan.request import PlanRequest
     from kvcli.plan.sharing.shared import Place, Shared
-    from kvcli.plan.speculative import DraftPlan
     from kvcli.plan.weights import WeightBytes
 
 #: No chunk of the ideal engine's prompts needs to be longer.

@@ -9,13 +9,13 @@ from kvcli.dtypes import KvTypes
 from kvcli.errors import BadInput, NotModelled
 from kvcli.model.spec import ModelSpec
 from kvcli.model.weight_parts import WeightParts
+from kvcli.plan.drafter import PlaceBytes
 from kvcli.plan.sharing.checks import check_split
 from kvcli.plan.sharing.offload import Offload, Placement, host_weights, output_device, place, split_points, without_host_experts
 from kvcli.plan.sharing.parts import read_parts, resident_parts
 from kvcli.plan.sharing.ranks import Rank, SharedCache, make_ranks, share_cache, stage_layers
 from kvcli.plan.sharing.split import Split
 from kvcli.plan.sharing.weight_shares import Shares, weight_copies
-from kvcli.plan.speculative import PlaceBytes
 from kvcli.plan.storage.policy import StoragePolicy
 from kvcli.plan.weights import WeightBytes
 from kvcli.plan.workload import Workload

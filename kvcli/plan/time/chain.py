@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from kvcli.hardware.accelerators import Accelerator
 from kvcli.model.spec import ModelSpec
+from kvcli.plan.cache import CachePlan
+from kvcli.plan.drafter import DraftPlan
 from kvcli.plan.floors import Chain
-from kvcli.plan.plan import CachePlan
 from kvcli.plan.sharing.offload import on_device
 from kvcli.plan.sharing.shared import Shared
-from kvcli.plan.speculative import DraftPlan
 from kvcli.plan.time.steps import Caches, Host, Steps
 from kvcli.plan.weights import WeightBytes
 from kvcli.plan.workload import Workload

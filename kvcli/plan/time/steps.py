@@ -108,6 +108,11 @@ class Steps(NamedTuple):
     def cache_read_bytes(self, tokens: int, batch: int) -> int:
         return sum(each.read_bytes(tokens, batch, self.work) for each in self.caches) // self.batches(batch)
 
+    def intensity(self, tokens: int, batch: int) -> float:
+        """FLOP/B of a device in one step: what it computes over what the chain's devices in turn read."""
+        moved = self.weights_bytes + self.cache_read_bytes(tokens, batch) + self.drafter_read_bytes(tokens, batch)
+        return self.flops(tokens, batch) / self.at_work(batch) / max(1, moved)
+
     def drafter_read_bytes(self, tokens: int, batch: int) -> int:
         """Of a drafter's cache, by the last stage alone, whatever parts the batch is cut into."""
         return self.drafter.read_bytes(tokens, batch, self.work) if self.drafter else 0

@@ -6,10 +6,11 @@ import pytest
 
 from kvcli.hardware.accelerators import find
 from kvcli.model.resolve import resolve
+from kvcli.plan.drafter import Speculation
 from kvcli.plan.floors import LARGEST_CPU_CACHE_BYTES, prefill_floor_flops
 from kvcli.plan.sharing.offload import Offload
 from kvcli.plan.sharing.split import Split
-from kvcli.plan.speculative import Speculation, speculate
+from kvcli.plan.speculative import speculate
 from kvcli.plan.time.limits import tpot_floor_s, ttft_floor_s
 from kvcli.plan.time.options import Timing
 

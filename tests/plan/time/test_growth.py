@@ -8,9 +8,10 @@ import pytest
 
 from kvcli.model import presets
 from kvcli.model.config import spec_from_config
+from kvcli.plan.drafter import Speculation
 from kvcli.plan.sharing.offload import Offload
 from kvcli.plan.sharing.split import Split
-from kvcli.plan.speculative import Speculation, speculate
+from kvcli.plan.speculative import speculate
 from kvcli.plan.time.crossings import compute_bound_batch, kv_passes_weights_context
 from kvcli.plan.time.growth import growth, sum_of_steps
 from kvcli.plan.time.options import Timing

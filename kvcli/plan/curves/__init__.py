@@ -1,0 +1,1 @@
+"""Curves and bars of plans as numbers: what pictures draw."""

@@ -1,0 +1,28 @@
+"""The floors of a plan together."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kvcli.ledger import Ledger
+from kvcli.plan.floors import Floor
+from kvcli.plan.time.steps import Steps
+
+
+class Latency(NamedTuple):
+    """Floors of a decode step and of a prefill. A step can emit at most `tokens_per_step` tokens of each sequence.
+
+    `tokens_per_s` is the ceiling where replicas differ in their number of sequences. `steps` answers for other contexts and batches.
+    """
+
+    decode: Floor
+    prefill: Floor
+    arithmetic_intensity: float
+    ridge: float | None
+    tokens_per_step: int = 1
+    tokens_per_s: float | None = None
+    steps: Steps | None = None
+
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger(self.decode.lines + self.prefill.lines)
