@@ -29,9 +29,9 @@ def may_fit(plan: Plan) -> bool:
 
 
 def to_fit(case: Case) -> str:
-    """A shorter context, a narrower cache, more devices, or else a larger share of memory: of each the smallest change that fits whatever
-    the overheads are, or where none does, one that fits if they stay low."""
-    found = [change for kind in (_context, _kv_dtype, _devices) if (change := _surest(kind, case))]
+    """The file's own type, a shorter context, a narrower cache, more devices, or else a larger share of memory: of each the smallest
+    change that fits whatever the overheads are, or where none does, one that fits if they stay low."""
+    found = [change for kind in (_dtype, _context, _kv_dtype, _devices) if (change := _surest(kind, case))]
     return ", or ".join(found) or _surest(_fraction, case)
 
 
@@ -120,6 +120,15 @@ def _context(case: Case, passes: Passes) -> str:
     tokens = longest_context(case, passes)
     own = case.asked.request.workload.context_tokens if case.asked else 0
     return spelled(case, "context_tokens", tokens) if 0 < tokens < own else ""
+
+
+def _dtype(case: Case, passes: Passes) -> str:
+    """The model's own type in place of a wider one that was asked for."""
+    found = case.setting("dtype")
+    if found is None or found.value != "fp32":
+        return ""
+    plan = case.changed(dtype="auto").plan
+    return spelled(case, "dtype", "auto") if plan is not None and passes(plan) else ""
 
 
 def _kv_dtype(case: Case, passes: Passes) -> str:

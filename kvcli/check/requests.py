@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
 from kvcli import dtypes
 from kvcli.check.deployment import Deployment, Setting
 from kvcli.check.engines.settings import counts
+from kvcli.check.kept import as_run, version_of
 from kvcli.check.models import Models
 from kvcli.check.nodes import Word
 from kvcli.errors import BadInput
 from kvcli.hardware.accelerators import Accelerator
-from kvcli.model.cache_records import Attention, CacheRecord
-from kvcli.model.latent_records import Latent
 from kvcli.model.spec import ModelSpec
 from kvcli.plan.budget.options import BudgetOptions, Lora
 from kvcli.plan.drafter import Speculation
@@ -33,9 +31,6 @@ VLLM_NEWER = (0, 21)
 VLLM_CHUNKS, WHOLE_PROMPTS, SMALLEST_CHUNK = (0, 8), 32768, 2048
 #: Within this version it began to take long prompts in chunks (vllm-project/vllm#6666); older ones never did unasked.
 VLLM_FIRST_CHUNKS = (0, 5)
-#: The first version of vLLM that keeps MLA's latent rows. Before, it kept each head's keys and values, both padded to this dimension:
-#: 5,373 blocks of 16 tokens of DeepSeek-V2-Lite took 35.42 GiB (vllm-project/vllm#10927).
-VLLM_LATENT, PADDED_HEAD = (0, 7), 256
 #: rope types whose factor lengthens what vLLM and SGLang take for the model's context; by how much others do stands in the config
 LENGTHENING = ("linear", "dynamic")
 
@@ -71,12 +66,13 @@ def ask(deployment: Deployment, spec: ModelSpec, part: Accelerator | None, model
     typed = deployment.settings.get("weights")
     named = str(typed.value) if typed else weights
     kv = deployment.settings.get("kv_dtype")
+    run = as_run(deployment, spec, assumed)
     request = PlanRequest(
-        as_kept(deployment, spec, assumed),
+        run.spec,
         Workload(tokens, 1),
         rule,
         kv=None if kv is None or str(kv.value) == "auto" else dtypes.parse_kv(str(kv.value)),
-        weights=parse_weights(named) if named else None,
+        weights=parse_weights(named) if named else run.weights,
         device=part,
         split=split_of(deployment),
         offload=_offload(deployment),
@@ -112,29 +108,6 @@ def engine_of(deployment: Deployment, context_tokens: int, assumed: list[str]) -
             drafted=_drafted(deployment),
         ),
     )
-
-
-def as_kept(deployment: Deployment, spec: ModelSpec, assumed: list[str]) -> ModelSpec:
-    """The model with the cache that this version of the engine keeps, where that is not the one its architecture asks for."""
-    if deployment.engine != "vllm" or not () < version_of(deployment) < VLLM_LATENT:
-        return spec
-    groups = tuple(replace(group, records=tuple(_expanded(record) for record in group.records)) for group in spec.groups)
-    if groups == spec.groups:
-        return spec
-    assumed.append(f"vllm before 0.7 keeps the keys and values of every head of {spec.name}, not its latent rows")
-    return replace(spec, groups=groups)
-
-
-def _expanded(record: CacheRecord) -> CacheRecord:
-    if not isinstance(record, Latent) or record.index_dim or not record.owns_cache:
-        return record
-    return Attention(record.num_attention_heads, record.num_attention_heads, PADDED_HEAD, PADDED_HEAD, record.window_tokens)
-
-
-def version_of(deployment: Deployment) -> tuple[int, ...]:
-    """The first two numbers of the engine's version, the assumed one where none is said; empty where they are no numbers."""
-    said = deployment.version.text if deployment.version else deployment.assumed_version
-    return tuple(int(piece) for piece in said.lower().removeprefix("v").split(".")[:2] if counts(piece))
 
 
 def chunks_by_length(deployment: Deployment) -> bool:

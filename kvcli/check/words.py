@@ -15,6 +15,7 @@ OPTIONS: dict[str, dict[str, str]] = {
         "pipeline_parallel": "--pipeline-parallel-size",
         "max_sequences": "--max-num-seqs",
         "memory_fraction": "--gpu-memory-utilization",
+        "dtype": "--dtype",
     },
     "sglang": {
         "context_tokens": "--context-length",
@@ -23,6 +24,7 @@ OPTIONS: dict[str, dict[str, str]] = {
         "pipeline_parallel": "--pp-size",
         "max_sequences": "--max-running-requests",
         "memory_fraction": "--mem-fraction-static",
+        "dtype": "--dtype",
     },
     "llama.cpp": {"slots": "--parallel", "gpu_layers": "--n-gpu-layers"},
     "tgi": {"context_tokens": "--max-total-tokens", "tensor_parallel": "--num-shard", "memory_fraction": "--cuda-memory-fraction"},

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from kvcli.check.case import Case, passed, skipped
+from kvcli.check.kept import compute_type, version_of
 from kvcli.check.requests import default_context, number, split_of
 from kvcli.check.verdict import Outcome
 from kvcli.check.words import in_words, spelled
+from kvcli.dtypes import BF16
 from kvcli.errors import BadInput
+from kvcli.hardware.accelerators import Accelerator
 from kvcli.model.latent_records import Latent
+from kvcli.model.spec import ModelSpec
 from kvcli.units import format_bytes
 
 #: Engines that do not start with more than the model's positions; others only warn.
@@ -15,6 +19,10 @@ REFUSE_LONGER = ("vllm", "sglang")
 SPLIT_CODES = ("split_does_not_divide", "split_contradicts", "too_many_devices")
 #: weight types -> the multiply unit they are made for
 UNITS = {"fp8": "fp8", "nvfp4": "fp4", "mxfp4": "fp4"}
+#: Versions of vLLM before this one never chose fp16 for a file in bf16 by themselves.
+VLLM_FALLS_BACK = (0, 8)
+#: Models that vLLM refuses to run in fp16 (`_FLOAT16_NOT_SUPPORTED_MODELS`).
+NEED_BF16 = ("gemma2", "gemma3", "glm4", "plamo2")
 
 
 def beyond_trained(case: Case) -> Outcome:
@@ -82,8 +90,13 @@ def _hint(case: Case) -> str:
 
 
 def format_without_units(case: Case) -> Outcome:
-    """KV013. Such weights are kept narrow and multiplied in 16 bit: they fit, but are not faster than their bytes."""
+    """KV013. Narrow weights are kept so and multiplied in 16 bit: they fit, but are not faster than their bytes. vLLM does not start with
+    bf16 on cards without it."""
     spec, part = case.found.spec, case.part
+    if spec is not None and part is not None and _refuses_bf16(case, spec, part):
+        message = f"vllm does not start in bfloat16 on {part.id}, which has no units for it"
+        fix = "" if spec.model_type.startswith(NEED_BF16) else spelled(case, "dtype", "half")
+        return Outcome("KV013", "error", message, case.place("dtype"), fix=fix)
     if spec is None or part is None or case.plan is None:
         return skipped("KV013", case, "the model or the device is not known")
     kind = case.plan.weights.dtype
@@ -92,6 +105,17 @@ def format_without_units(case: Case) -> Outcome:
         return passed("KV013", case)
     message = f"{part.id} has no {unit} units: {kind} weights are multiplied in 16 bit, so they save memory and no arithmetic"
     return Outcome("KV013", "warning", message, case.place("weights"))
+
+
+def _refuses_bf16(case: Case, spec: ModelSpec, part: Accelerator) -> bool:
+    """vLLM wants compute capability 8.0 (`check_if_supports_dtype`); where no type is said, 0.9 and later take fp16 on older cards."""
+    if case.deployment.engine != "vllm" or part.vendor != "NVIDIA" or part.peak("bf16") or not part.peak("fp16"):
+        return False
+    said, version = case.setting("dtype"), case.deployment.version
+    unsaid = said is None or said.value == "auto"
+    if unsaid and (version is None or not () < version_of(case.deployment) < VLLM_FALLS_BACK):
+        return False
+    return compute_type(case.deployment, spec) == BF16
 
 
 def gpu_request(case: Case) -> Outcome:
