@@ -81,3 +81,59 @@ def test_files_in_float32_run_in_16_bits(gate):
     assert f"weights {124_439_808 * 2:,}" in formula
     whole = gate(vllm("--max-model-len 1024 --dtype float32", "gpt2"))["KV001"].formula
     assert f"weights {124_439_808 * 4:,}" in whole
+
+
+LOAD = "    load: { users: 8, ctx_p99: 4k }\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "device"),
+    [
+        (sglang("--context-length 4096 --max-total-tokens 4096"), "l4"),
+        (vllm("--max-model-len 4096 --num-gpu-blocks-override 256"), "h100-sxm5-80"),  # 256 x 16 = 4,096 tokens
+        (vllm("--max-model-len 4096 --num-gpu-blocks-override 128 --block-size 32"), "h100-sxm5-80"),  # 128 x 32
+    ],
+)
+def test_a_pool_of_4096_tokens_holds_one_sequence(gate, command, device):
+    found = gate(command, device, LOAD)
+    assert (found["KV007"].level, found["KV001"].level) == ("warning", "passed")
+    assert found["KV007"].formula == "floor(pool / request) x instances = 1 to 1 < 8"
+    option = next(
+        each for each in ("--max-total-tokens 4096", "--num-gpu-blocks-override 256", "--num-gpu-blocks-override 128") if each in command
+    )
+    assert found["KV007"].fix == f"leave {option} out"
+    assert found["KV007"].place.line < 6  # the command's, not the load's
+
+
+def test_a_pool_of_32768_tokens_holds_eight(gate):
+    assert gate(vllm("--max-model-len 4096 --num-gpu-blocks-override 2048"), "h100-sxm5-80", LOAD)["KV007"].level == "passed"
+    assert gate(vllm("--max-model-len 4096 --num-gpu-blocks-override 2047"), "h100-sxm5-80", LOAD)["KV007"].level == "warning"
+    assert gate(sglang("--context-length 4096 --max-total-tokens 32768"), "h100-sxm5-80", LOAD)["KV007"].level == "passed"
+
+
+def test_a_pool_is_no_larger_than_the_memory(gate):
+    """(84.98e9 B x 0.9 - 16.06e9 B) / (4,096 x 131,072 B) is 112 sequences at most, whatever SGLang is told."""
+    found = gate(sglang("--context-length 4096 --max-total-tokens 4096000"), "h100-sxm5-80", "    load: { users: 500, ctx_p99: 4k }\n")
+    assert int(found["KV007"].message.split("at most ")[1].split()[0]) < 113
+    assert "leave" not in found["KV007"].fix
+
+
+@pytest.mark.parametrize(
+    ("command", "version", "level"),
+    [
+        (sglang("--context-length 8192 --max-total-tokens 4096"), "0.5.2", "warning"),
+        (vllm("--max-model-len 8192 --num-gpu-blocks-override 256"), "0.9.2", "warning"),
+        (vllm("--max-model-len 8192 --num-gpu-blocks-override 256"), "0.6.3", "error"),
+        (vllm("--max-model-len 8192 --num-gpu-blocks-override 512"), "0.6.3", "passed"),
+    ],
+)
+def test_a_pool_without_room_for_one_request(gate, command, version, level):
+    found = gate(command, "h100-sxm5-80", f"    engine_version: {version}\n")["KV001"]
+    assert found.level == level
+    if level != "passed":
+        assert "4,096 tokens does not hold one request of 8,192" in found.message
+
+
+def test_tgi_ignores_the_size_of_its_pool(gate):
+    command = f"text-generation-launcher --model-id {SMALL} --max-total-tokens 4096 --max-batch-total-tokens 2048"
+    assert gate(command, "h100-sxm5-80")["KV001"].level == "passed"
