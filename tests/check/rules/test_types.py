@@ -87,22 +87,20 @@ LOAD = "    load: { users: 8, ctx_p99: 4k }\n"
 
 
 @pytest.mark.parametrize(
-    ("command", "device"),
+    ("engine", "pool"),
     [
-        (sglang("--context-length 4096 --max-total-tokens 4096"), "l4"),
-        (vllm("--max-model-len 4096 --num-gpu-blocks-override 256"), "h100-sxm5-80"),  # 256 x 16 = 4,096 tokens
-        (vllm("--max-model-len 4096 --num-gpu-blocks-override 128 --block-size 32"), "h100-sxm5-80"),  # 128 x 32
+        (sglang, "--max-total-tokens 4096"),
+        (vllm, "--num-gpu-blocks-override 256"),  # 256 x 16 = 4,096 tokens
+        (vllm, "--num-gpu-blocks-override 128 --block-size 32"),  # 128 x 32
     ],
 )
-def test_a_pool_of_4096_tokens_holds_one_sequence(gate, command, device):
-    found = gate(command, device, LOAD)
+def test_a_pool_of_4096_tokens_holds_one_sequence(gate, engine, pool):
+    length = "--context-length 4096" if engine is sglang else "--max-model-len 4096"
+    found = gate(engine(f"{length} {pool}"), "h100-sxm5-80", LOAD)
     assert (found["KV007"].level, found["KV001"].level) == ("warning", "passed")
     assert found["KV007"].formula == "floor(pool / request) x instances = 1 to 1 < 8"
-    option = next(
-        each for each in ("--max-total-tokens 4096", "--num-gpu-blocks-override 256", "--num-gpu-blocks-override 128") if each in command
-    )
-    assert found["KV007"].fix == f"leave {option} out"
     assert found["KV007"].place.line < 6  # the command's, not the load's
+    assert found["KV007"].fix == f"leave {pool.partition(' --block')[0]} out"
 
 
 def test_a_pool_of_32768_tokens_holds_eight(gate):
