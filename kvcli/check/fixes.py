@@ -86,7 +86,7 @@ def _rounded_down(price: float) -> float:
 def _surest(kind: Callable[[Case, Passes], str], case: Case) -> str:
     tokens = case.asked.request.workload.context_tokens if case.asked else 0
     whole = kind is not _context and may_take_whole(case.deployment, tokens)
-    sure = kind(case.changed(max_batched_tokens=tokens) if whole else case, surely_fits)
+    sure = "" if case.without else kind(case.changed(max_batched_tokens=tokens) if whole else case, surely_fits)
     if sure:
         return sure
     perhaps = kind(case, may_fit)

@@ -58,11 +58,13 @@ def flag(deployment: Deployment, key: str) -> bool:
     return bool(found and found.value is True)
 
 
-def ask(deployment: Deployment, spec: ModelSpec, part: Accelerator | None, models: Models, weights: str = "") -> Asked:
-    """Raises what the settings contradict: BadInput for values and splits, NotModelled for what kvcli has no rule for."""
+def ask(deployment: Deployment, spec: ModelSpec, part: Accelerator | None, models: Models, weights: str = "", ideal: bool = False) -> Asked:
+    """`ideal`: whatever the engine stores, count what none can do without.
+
+    Raises what the settings contradict: BadInput for values and splits, NotModelled for what kvcli has no rule for."""
     assumed: list[str] = []
     tokens, auto = context_of(deployment, spec, assumed)
-    rule = engine_of(deployment, tokens, assumed)
+    rule = policy("ideal") if ideal else engine_of(deployment, tokens, assumed)
     typed = deployment.settings.get("weights")
     named = str(typed.value) if typed else weights
     kv = deployment.settings.get("kv_dtype")
@@ -105,7 +107,7 @@ def engine_of(deployment: Deployment, context_tokens: int, assumed: list[str]) -
             kv_unified=flag(deployment, "kv_unified") and name == "llama.cpp",
             swa_full=flag(deployment, "swa_full") and name == "llama.cpp",
             max_num_batched_tokens=chunk,
-            drafted=_drafted(deployment),
+            drafted=drafted(deployment),
         ),
     )
 
@@ -195,7 +197,7 @@ def _offload(deployment: Deployment) -> Offload | None:
     return Offload(layers, experts or 0)
 
 
-def _drafted(deployment: Deployment) -> int:
+def drafted(deployment: Deployment) -> int:
     found = deployment.settings.get("speculation")
     count = str(found.value).partition(":")[0] if found else ""
     return int(count) if counts(count) else 0
@@ -205,15 +207,20 @@ def _speculation(deployment: Deployment, spec: ModelSpec, models: Models) -> Spe
     found = deployment.settings.get("speculation")
     if found is None:
         return None
-    drafted, what = _drafted(deployment), str(found.value).partition(":")[2].strip()
+    count, what = drafted(deployment), str(found.value).partition(":")[2].strip()
     if what.lower() == "ngram":
-        return speculate(spec, drafted, ngram=True)
+        return speculate(spec, count, ngram=True)
     if not what or what.isdecimal():
-        return speculate(spec, drafted, blocks=int(what) if what else None)
+        return speculate(spec, count, blocks=int(what) if what else None)
     drafter = models.find(Word(what, found.place or deployment.place))
     if drafter.spec is None:
-        raise BadInput(f"the draft model: {drafter.why}", drafter.fix, "unknown_model")
-    return speculate(spec, drafted, draft=drafter.spec)
+        name = "its name" if drafter.why.startswith("the model ") else repr(what[:80])
+        raise BadInput(
+            f"the draft model: {drafter.why}",
+            f"its config.json beside the capacity file, and models: {{ {name}: ITS FOLDER }}",
+            "unknown_model",
+        )
+    return speculate(spec, count, draft=drafter.spec)
 
 
 def _budget(deployment: Deployment, rule: StoragePolicy) -> BudgetOptions:
