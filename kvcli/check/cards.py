@@ -11,11 +11,11 @@ from kvcli.model.presets import folder
 
 
 @cache
-def _patterns() -> tuple[tuple[str, str], ...]:
+def _patterns() -> tuple[tuple[str, str, str], ...]:
     import csv  # only manifests that name a card pay for it
 
     with (folder() / "cards.csv").open(newline="", encoding="utf-8") as file:
-        return tuple((row["pattern"], row["part"]) for row in csv.DictReader(file))
+        return tuple((row["pattern"], row["part"], row["devices"]) for row in csv.DictReader(file))
 
 
 def part_of_card(label: str) -> Accelerator | None:
@@ -24,7 +24,7 @@ def part_of_card(label: str) -> Accelerator | None:
     `NVIDIA-L4` and `Tesla-T4-SHARED` are what NVIDIA's plugin makes of a driver's name; clouds have names of their own.
     """
     text = label.strip().lower()
-    for pattern, part in _patterns():
+    for pattern, part, _ in _patterns():
         if fnmatchcase(text, pattern):
             return find(part)
     try:
@@ -35,3 +35,10 @@ def part_of_card(label: str) -> Accelerator | None:
         return find(text)
     except BadInput:
         return None
+
+
+def devices_of(machine: str) -> int | None:
+    """How many devices a cloud's machine type has; None where the table does not say, as for names of cards."""
+    text = machine.strip().lower()
+    found = next((devices for pattern, _, devices in _patterns() if fnmatchcase(text, pattern)), "")
+    return int(found) if found else None

@@ -27,6 +27,7 @@ SOFTEN = (
     "config_file_not_read",
     "bad_argument",
     "lora_rank_unknown",
+    "parallel_by_operator",
 )
 #: Engines that put on the host what does not fit.
 SPILL = ("ollama",)

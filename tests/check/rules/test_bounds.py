@@ -112,3 +112,40 @@ def test_a_publishers_quantised_files(cell, name, weights):
 @pytest.mark.parametrize("name", ["someone/Qwen3-8B-FP8", "/models/Qwen3-8B-FP8", "nvidia/Llama-3.3-70B-Instruct-FP8"])
 def test_files_of_others_are_not_known(cell, name):
     assert [each.level for each in said(cell(serve(name)), "KV009")] == ["warning"]
+
+
+KAITO = """\
+apiVersion: kaito.sh/v1beta1
+kind: Workspace
+metadata: {name: w}
+resource: {instanceType: %s, count: %d}
+inference: {preset: {name: %s}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes", "model", "level"),
+    [
+        ("Standard_ND96isr_H100_v5", 1, "llama-3.3-70b-instruct", "passed"),  # 141.1e9 B on 8 x 85.0e9
+        ("Standard_NC96ads_A100_v4", 1, "llama-3.3-70b-instruct", "passed"),  # on 4 x 85.0e9
+        ("Standard_NC24ads_A100_v4", 1, "llama-3.3-70b-instruct", "error"),  # on one
+        ("Standard_NC24ads_A100_v4", 2, "llama-3.3-70b-instruct", "warning"),  # KAITO may spread it over both
+        ("Standard_Later_H100_v9", 1, "llama-3.3-70b-instruct", "skipped"),
+    ],
+)
+def test_kaito_on_machines_with_several_devices(tmp_path, machine, nodes, model, level):
+    path = tmp_path / "workspace.yaml"
+    path.write_text(KAITO % (machine, nodes, model))
+    (found,) = check([path], DAY)[0].cells
+    (fit,) = said(found, "KV001")
+    assert fit.level == level
+    assert said(found, "KV014")[0].level == ("skipped" if level == "skipped" else "passed")
+
+
+def test_ranks_that_kaito_may_take_do_not_fail(tmp_path):
+    """28 heads do not divide by 8, and what KAITO then does is its own affair."""
+    path = tmp_path / "workspace.yaml"
+    path.write_text(KAITO % ("Standard_ND96isr_H100_v5", 1, "qwen2.5-7b-instruct"))
+    (found,) = check([path], DAY)[0].cells
+    assert said(found, "KV004")[0].level == "warning"
+    assert found.verdict == "warn"
