@@ -149,3 +149,36 @@ def test_ranks_that_kaito_may_take_do_not_fail(tmp_path):
     (found,) = check([path], DAY)[0].cells
     assert said(found, "KV004")[0].level == "warning"
     assert found.verdict == "warn"
+
+
+KSERVE = """\
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata: {name: big}
+spec:
+  predictor:
+    model:
+      modelFormat: {name: huggingface}
+      runtime: kserve-huggingfaceserver-multinode
+      storageUri: hf://meta-llama/Llama-3.1-405B-Instruct
+      args: [--max-model-len=8192]
+      resources: {limits: {nvidia.com/gpu: 8}}
+    workerSpec:
+      pipelineParallelSize: %d
+      tensorParallelSize: 8
+      containers: [{name: worker-container, resources: {limits: {nvidia.com/gpu: 8}}}]
+"""
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_kserve_over_several_nodes(tmp_path, named):
+    """405,853,388,800 parameters x 2 B / 16 = 50.7e9 B a device of 85.0e9; over 8 they do not fit."""
+    path = tmp_path / "service.yaml"
+    text = KSERVE if named else KSERVE.replace("      runtime: kserve-huggingfaceserver-multinode\n", "")
+    path.write_text(text % 2)
+    (found,) = check([path], DAY, devices=("h100-sxm5-80",))[0].cells
+    assert [each.level for rule in ("KV001", "KV014", "KV016") for each in said(found, rule)] == ["passed"] * 3
+    assert "16 x h100" in said(found, "KV001")[0].message
+    path.write_text(text % 1)
+    (found,) = check([path], DAY, devices=("h100-sxm5-80",))[0].cells
+    assert [each.level for rule in ("KV001", "KV014") for each in said(found, rule)] == ["error", "passed"]
