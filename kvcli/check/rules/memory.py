@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 from kvcli.check import fixes
 from kvcli.check.case import Case, passed, planned, skipped
-from kvcli.check.pool import held_in, pool_tokens, refuses_small, too_small
+from kvcli.check.pool import held_in, pool_tokens, too_small
 from kvcli.check.requests import may_take_whole, number
+from kvcli.check.rules.admission import size_said, small_pool, tgi_refuses
 from kvcli.check.verdict import Outcome
 from kvcli.check.words import spelled
 from kvcli.plan.answers.solve import at_batch, at_context
@@ -55,7 +56,7 @@ def does_not_fit(case: Case) -> Outcome:
             message = f"{what} fit {_device(case)} only if the prompt is taken in chunks, which not every vllm of this version does unasked"
             return Outcome("KV001", "warning", message, place, equation(memory), "--enable-chunked-prefill")
     if memory.fits and too_small(case):
-        return _small_pool(case, tokens)
+        return small_pool(case, tokens)
     if memory.verdict == "fits":
         return passed("KV001", case, f"{what} fit {_device(case)}", equation(memory))
     shortest = planned(at_context(asked.request, 1))
@@ -69,21 +70,6 @@ def does_not_fit(case: Case) -> Outcome:
     room = format_bytes(max(0, memory.overheads_at_most_bytes))
     message = f"{what} fit {_device(case)} only if what cannot be derived (activations, graphs, buffers) stays under {room}"
     return Outcome("KV001", "warning", message, place, equation(memory), fixes.to_fit(case))
-
-
-def _small_pool(case: Case, tokens: int) -> Outcome:
-    """The size of the pool that the deployment sets, not the memory, is what has no room."""
-    said, size = _size_said(case), pool_tokens(case) or 0
-    message = f"{said}: the pool of {size:,} tokens does not hold one request of {tokens:,}"
-    certain = refuses_small(case)
-    message += f", and {case.deployment.engine} does not start" if certain else f": requests of more than {size:,} never finish"
-    fix = f"{spelled(case, 'context_tokens', size)}, or leave {said} out"
-    return Outcome("KV001", "error" if certain else "warning", message, case.place("kv_tokens"), f"{size:,} < {tokens:,}", fix)
-
-
-def _size_said(case: Case) -> str:
-    found = case.setting("kv_tokens")
-    return found.said.partition(" x ")[0] if found else ""
 
 
 def _allowed(case: Case, memory: MemoryPlan, spared: int, starts_short: bool, auto: bool) -> str:
@@ -100,7 +86,7 @@ def _allowed(case: Case, memory: MemoryPlan, spared: int, starts_short: bool, au
     if auto and starts_short:
         longest = fixes.longest_context(case, fixes.may_fit)
         return f"the engine lowers the length by itself, to {longest:,} tokens at most"
-    if engine not in REFUSE_TO_START and starts_short:
+    if engine not in REFUSE_TO_START and starts_short and not tgi_refuses(case):
         longest = fixes.longest_context(case, fixes.may_fit)
         return f"requests of more than {longest:,} tokens are refused or never finish"
     return ""
@@ -263,7 +249,7 @@ def too_few_sequences(case: Case) -> Outcome:
     formula = f"floor(pool / request) x instances = {low:,} to {high:,} < {users:,}"
     wider = sequences_held(case.changed(kv_tokens="auto")) if pool_tokens(case) else None
     if wider is not None and wider[0] >= users:
-        fix = f"leave {_size_said(case)} out"
+        fix = f"leave {size_said(case)} out"
         return Outcome("KV007", "warning", f"{message} in the pool that is set", case.place("kv_tokens"), formula, fix)
     return Outcome("KV007", "warning", message, place, formula, _more_instances(case, low, users))
 

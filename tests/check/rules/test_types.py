@@ -135,3 +135,27 @@ def test_a_pool_without_room_for_one_request(gate, command, version, level):
 def test_tgi_ignores_the_size_of_its_pool(gate):
     command = f"text-generation-launcher --model-id {SMALL} --max-total-tokens 4096 --max-batch-total-tokens 2048"
     assert gate(command, "h100-sxm5-80")["KV001"].level == "passed"
+
+
+def tgi(options, model=SMALL):
+    return f"text-generation-launcher --model-id {model} {options}"
+
+
+@pytest.mark.parametrize(
+    ("options", "device", "level"),
+    [
+        # 100,000 x 131,072 B = 13.1e9 B beside 16.06e9 of weights on 23.65e9
+        ("--max-total-tokens 100000", "l4", "error"),
+        ("--max-total-tokens 16000", "l4", "warning"),  # only what cannot be derived decides
+        ("--max-total-tokens 8000", "l4", "passed"),
+        ("", "l4", "warning"),  # it takes what fits
+        ("--max-total-tokens 100000", "t4", "error"),  # the weights alone
+        ("--max-total-tokens 100000 --quantize bitsandbytes", "t4", "warning"),  # without paged attention no length is checked
+    ],
+)
+def test_tgi_checks_the_length_that_it_is_told(gate, options, device, level):
+    found = gate(tgi(options), device)["KV001"]
+    assert found.level == level
+    if level == "error" and device == "l4":
+        longest = int(found.fix.split("--max-total-tokens ")[1].split()[0].rstrip(","))
+        assert gate(tgi(f"--max-total-tokens {longest}"), device)["KV001"].level in ("passed", "warning")
