@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 from functools import cache
 
 from kvcli.errors import BadInput
 from kvcli.hardware.accelerators import Accelerator, find
 from kvcli.model.presets import folder
+
+#: what the plugin puts behind a card's name where all its slices are of one profile
+_SLICE = re.compile(r"-MIG-\d+g\.\d+gb[\w.+]*$")
 
 
 @cache
@@ -19,16 +23,17 @@ def _patterns() -> tuple[tuple[str, str, str], ...]:
 
 
 def part_of_card(label: str) -> Accelerator | None:
-    """The one part of a label's value, None where it names none or several.
+    """The one part of a label's value, None where it names none or several; of a MIG slice the whole card.
 
     `NVIDIA-L4` and `Tesla-T4-SHARED` are what NVIDIA's plugin makes of a driver's name; clouds have names of their own.
     """
-    text = label.strip().lower()
+    label = _SLICE.sub("", label.strip().removesuffix("-SHARED"))
+    text = label.lower()
     for pattern, part, _ in _patterns():
         if fnmatchcase(text, pattern):
             return find(part)
     try:
-        return find(label.strip().removesuffix("-SHARED").replace("-", " "))
+        return find(label.replace("-", " "))
     except BadInput:
         pass
     try:

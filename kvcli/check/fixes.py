@@ -10,6 +10,7 @@ from kvcli.check.requests import WHOLE_PROMPTS, chunks_by_length, may_take_whole
 from kvcli.check.words import OPTIONS, spelled
 from kvcli.errors import BadInput, NotModelled
 from kvcli.hardware.accelerators import find
+from kvcli.hardware.mig import is_slice, larger
 from kvcli.plan.answers.requirements import Requirement
 from kvcli.plan.answers.search import Goal, largest
 from kvcli.plan.answers.solve import kv_types, solve
@@ -152,6 +153,8 @@ def lacks_fp4(case: Case, plan: Plan) -> bool:
 def _devices(case: Case, passes: Passes, requirements: tuple[Requirement, ...] = ()) -> str:
     if case.asked is None or case.part is None:
         return ""
+    if is_slice(case.part):
+        return "" if requirements else larger_slice(case, passes)
     goal, split = Goal(requirements, certain=passes is surely_fits), None
     for unknown in ("tp", "devices"):  # ranks side by side are what most people add first
         try:
@@ -167,9 +170,24 @@ def _devices(case: Case, passes: Passes, requirements: tuple[Requirement, ...] =
     return f"{words} on {split.devices} x {case.part.id}"
 
 
+def larger_slice(case: Case, passes: Passes) -> str:
+    """The smallest slice of the card that passes: an engine uses one, however many there are."""
+    if case.asked is None or case.part is None:
+        return ""
+    for profile, part in larger(case.part):
+        plan = planned(case.asked.request._replace(device=part))
+        if plan is not None and passes(plan):
+            if case.pool is not None and case.pool.mig is not None:
+                return f"mig: {profile}"
+            gpus = case.deployment.gpus
+            asked = gpus is not None and (gpus.resource or "").startswith("nvidia.com/mig-")
+            return f"nvidia.com/mig-{profile}: 1" if asked else f"a slice of {profile}"
+    return ""
+
+
 def _ranks(case: Case, passes: Passes) -> str:
     """Twice the tensor ranks, or four times, and so on."""
-    if case.asked is None or case.part is None or "tensor_parallel" not in OPTIONS.get(case.deployment.engine, {}):
+    if case.asked is None or case.part is None or is_slice(case.part) or "tensor_parallel" not in OPTIONS.get(case.deployment.engine, {}):
         return ""
     own = case.asked.request.split
     for times in (2, 4, 8):

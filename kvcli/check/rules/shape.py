@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvcli.check import fixes
 from kvcli.check.case import Case, passed, skipped
 from kvcli.check.kept import compute_type, version_of
 from kvcli.check.manifests.workspace import BY_OPERATOR
@@ -11,6 +12,7 @@ from kvcli.check.words import in_words, spelled
 from kvcli.dtypes import BF16
 from kvcli.errors import BadInput
 from kvcli.hardware.accelerators import Accelerator
+from kvcli.hardware.mig import is_slice
 from kvcli.model.latent_records import Latent
 from kvcli.model.spec import ModelSpec
 from kvcli.units import format_bytes
@@ -20,6 +22,8 @@ REFUSE_LONGER = ("vllm", "sglang")
 SPLIT_CODES = ("split_does_not_divide", "split_contradicts", "too_many_devices")
 #: weight types -> the multiply unit they are made for
 UNITS = {"fp8": "fp8", "nvfp4": "fp4", "mxfp4": "fp4"}
+#: Engines that run a process a rank, each on the device of its number.
+RANKS = ("vllm", "sglang", "tgi", "trtllm")
 #: Versions of vLLM before this one never chose fp16 for a file in bf16 by themselves.
 VLLM_FALLS_BACK = (0, 8)
 #: Models that vLLM refuses to run in fp16 (`_FLOAT16_NOT_SUPPORTED_MODELS`).
@@ -129,6 +133,8 @@ def gpu_request(case: Case) -> Outcome:
     except BadInput:
         return skipped("KV014", case, "the split contradicts itself")
     product = _product(case, used)
+    if (sliced := _several_slices(case, used, product)) is not None:
+        return sliced
     pool = case.pool.devices if case.pool else None
     if pool is not None and used > pool:
         message = f"the engine uses {used} devices ({product}), and the pool {case.pool.name if case.pool else ''} has {pool}"
@@ -151,6 +157,23 @@ def gpu_request(case: Case) -> Outcome:
         fix = spelled(case, "tensor_parallel", asked) if wanted == 1 else f"{gpus.resource or 'devices'}: {wanted}"
         return Outcome("KV014", "warning", message, place if wanted == 1 else gpus.place, f"{product} = {wanted} < {asked}", fix)
     return passed("KV014", case)
+
+
+def _several_slices(case: Case, used: int, product: str) -> Outcome | None:
+    """Ranks of one container on slices of cards: a CUDA process sees one MIG slice, whatever its container has (MIG user guide, CUDA
+    device enumeration), so that the second rank finds no device."""
+    gpus, ray = case.deployment.gpus, case.setting("ray")
+    containers = max(number(case.deployment, "nodes") or 1, gpus.hosts if gpus else 1)
+    if case.part is None or not is_slice(case.part) or case.deployment.engine not in RANKS or -(-used // containers) < 2:
+        return None
+    if ray is not None and ray.value is True:
+        return None
+    message = f"{case.deployment.engine} runs {used} ranks ({product}), and a process sees one MIG slice, however many are requested"
+    alone = case.changed(tensor_parallel=1, pipeline_parallel=1, data_parallel=1)
+    plan, one = alone.plan, spelled(case, "tensor_parallel", 1)
+    slice_ = "" if plan is None or fixes.surely_fits(plan) else fixes.larger_slice(alone, fixes.surely_fits)
+    fix = one if plan is not None and fixes.surely_fits(plan) else f"{one} on {slice_}" if slice_ else ""
+    return Outcome("KV014", "error", message, case.place("tensor_parallel", "pipeline_parallel"), f"{product} = {used} > 1", fix)
 
 
 def _product(case: Case, used: int) -> str:
