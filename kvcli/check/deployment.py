@@ -63,6 +63,7 @@ class Setting(NamedTuple):
 class Deployment(NamedTuple):
     """One model served by one engine. `model` is as written: a hub id, a path, or a URI. `settings`: keys of SETTINGS.
 
+    `beside`: engines that run in the same container on the same devices; `background`: later ones of it do not wait for this one.
     `version` None: the image or the command does not say, so `assumed_version` is the engine version whose defaults were taken.
     """
 
@@ -77,3 +78,5 @@ class Deployment(NamedTuple):
     gpus: GpuRequest | None = None
     replicas: int = 1
     problems: tuple[Problem, ...] = ()
+    background: bool = False
+    beside: tuple[Deployment, ...] = ()

@@ -70,4 +70,5 @@ def _deployment(
         gpus=launch.gpus,
         replicas=launch.replicas,
         problems=(*launch.problems, *draft.problems, *problems),
+        background=launch.background,
     )

@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 from kvcli.check import fixes
 from kvcli.check.case import Case, passed, planned, skipped
+from kvcli.check.neighbours import too_much
 from kvcli.check.pool import held_in, pool_tokens, too_small
 from kvcli.check.requests import may_take_whole, number
-from kvcli.check.rules.admission import size_said, small_pool, tgi_refuses
+from kvcli.check.rules.admission import beside_others, shares_beside, size_said, small_pool, tgi_refuses
 from kvcli.check.verdict import Outcome
 from kvcli.check.words import spelled
 from kvcli.plan.answers.solve import at_batch, at_context
@@ -55,6 +56,8 @@ def does_not_fit(case: Case) -> Outcome:
         if whole is None or not fixes.surely_fits(whole):
             message = f"{what} fit {_device(case)} only if the prompt is taken in chunks, which not every vllm of this version does unasked"
             return Outcome("KV001", "warning", message, place, equation(memory), "--enable-chunked-prefill")
+    if memory.fits and (crowded := too_much(case)) is not None:
+        return beside_others(case, crowded, any(each.code in SOFTEN for each in case.deployment.problems))
     if memory.fits and too_small(case):
         return small_pool(case, tokens)
     if memory.verdict == "fits":
@@ -269,9 +272,13 @@ def memory_fraction(case: Case) -> Outcome:
         return skipped("KV011", case, why)
     share, memory, place = float(found.value), case.plan.memory, case.place("memory_fraction")
     said = f"{found.said}: " if not found.default else ""
+    if (crowded := shares_beside(case, share)) is not None:
+        return crowded
     gpus = case.deployment.gpus
-    if gpus is not None and gpus.shared and not found.default:
-        message = f"{said}the device is shared with other containers, and the engine counts the whole of it"
+    cut = found.default and any(each.code == "gpu_part" for each in case.deployment.problems)  # which is said already
+    if gpus is not None and gpus.shared and not case.deployment.beside and not cut:
+        by = said or f"{found.said}, {share:g}: "
+        message = f"{by}the device is shared with others, and the engine counts the whole of it"
         return Outcome("KV011", "warning", message, place)
     context = next((need for need in memory.needs if need.line.item == "cuda_context"), None)
     left = int(memory.usable_bytes * (1 - share))

@@ -85,3 +85,73 @@ def test_devices_of_machine_types():
         1,
     ]
     assert devices_of("NVIDIA-L4") is None
+
+
+TWO = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: chat}
+spec:
+  containers:
+    - name: engine
+      image: vllm/vllm-openai:v0.9.2
+      command: [bash, -c]
+      args: ["%s"]
+      resources: {limits: {nvidia.com/gpu: 1}}
+"""
+FIRST = "vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 4096 --port 1"
+SECOND = "vllm serve Qwen/Qwen3-8B --max-model-len 4096 --port 2"
+
+
+def levels(tmp_path, script, rule, device="h100-sxm5-80"):
+    path = tmp_path / "pod.yaml"
+    path.write_text(TWO % script)
+    return [said(each, rule) for each in check([path], DAY, devices=(device,))[0].cells]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "formula"),
+    [
+        ("", "", "0.9 + 0.9 = 1.8 > 1"),
+        (" --gpu-memory-utilization 0.8", " --gpu-memory-utilization 0.6", "0.8 + 0.6 = 1.4 > 1"),
+        (" --gpu-memory-utilization 0.45", " --gpu-memory-utilization 0.45", ""),
+    ],
+)
+def test_two_engines_on_one_device(tmp_path, first, second, formula):
+    found = levels(tmp_path, f"{FIRST}{first} & {SECOND}{second} & wait", "KV011")
+    assert [each.level for each in found] == ["warning" if formula else "passed"] * 2
+    assert found[0].formula == formula
+    assert not formula or "engine#2" in found[0].message
+    assert "containers" not in found[0].message
+    if formula:
+        assert found[0].fix == "--gpu-memory-utilization 0.47"  # 2 x 0.47 = 0.94
+
+
+@pytest.mark.parametrize(
+    ("script", "level"),
+    [
+        (f"{FIRST} & {SECOND} & wait", "error"),  # 16.06e9 + 16.38e9 B of weights on 23.65e9
+        (f"{FIRST} & {SECOND}", "error"),
+        (f"{FIRST} | tee log & {SECOND}", "error"),
+        (f"{FIRST} & {SECOND} --cpu-offload-gb 10", "warning"),
+        (f"CUDA_VISIBLE_DEVICES=0 {FIRST} & CUDA_VISIBLE_DEVICES=1 {SECOND}", "passed"),
+        (f"CUDA_VISIBLE_DEVICES=$A {FIRST} & CUDA_VISIBLE_DEVICES=$B {SECOND}", "passed"),
+        (f"{FIRST} ; {SECOND}", "passed"),  # the second starts when the first has ended
+        (f"{FIRST} & sleep 9; kill $!; {SECOND}", "passed"),
+    ],
+)
+def test_two_models_that_one_device_cannot_hold(tmp_path, script, level):
+    found = levels(tmp_path, script, "KV001", "l4")
+    assert [each.level for each in found] == [level] * 2
+    assert level != "error" or "beside engine#2 on the same device" in found[0].message
+
+
+def test_shared_devices_with_the_share_that_is_the_default(cell):
+    for found in (
+        cell(resource="nvidia.com/gpu.shared", devices=("l4",)),
+        cell("NVIDIA-L4-SHARED"),
+        cell("NVIDIA-A100-SXM4-80GB-MIG-3g.40gb-SHARED"),
+    ):
+        assert said(found, "KV011").level == "warning"
+        assert "0.9" in said(found, "KV011").message
+    assert said(cell("NVIDIA-L4"), "KV011").level == "passed"
