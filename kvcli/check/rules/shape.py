@@ -7,7 +7,7 @@ from kvcli.check.case import Case, passed, skipped
 from kvcli.check.kept import compute_type, version_of
 from kvcli.check.manifests.workspace import BY_OPERATOR
 from kvcli.check.requests import default_context, number, split_of
-from kvcli.check.verdict import Level, Outcome
+from kvcli.check.verdict import Outcome
 from kvcli.check.words import in_words, spelled
 from kvcli.dtypes import BF16
 from kvcli.errors import BadInput
@@ -56,8 +56,10 @@ def split(case: Case) -> Outcome:
     """KV004. Fails where the engine refuses the split, warns of KV heads that are held more than once."""
     place = case.place("tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel")
     if case.error is not None and case.error.code in SPLIT_CODES:
-        level: Level = "warning" if any(each.code == BY_OPERATOR for each in case.deployment.problems) else "error"
-        return Outcome("KV004", level, in_words(case, case.error.message), place, fix=in_words(case, case.error.hint))
+        message, fix = in_words(case, case.error.message), in_words(case, case.error.hint)
+        if any(each.code == BY_OPERATOR for each in case.deployment.problems):
+            return Outcome("KV004", "warning", message, place, fix=fix)
+        return Outcome("KV004", "error", message, place, fix=fix)
     plan = case.plan
     if plan is None:
         return skipped("KV004", case, case.error.message if case.error else "the model is not known")
