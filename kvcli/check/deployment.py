@@ -36,6 +36,7 @@ SETTINGS: dict[str, str] = {
     "prefix_caching": "bool",
     "chunked_prefill": "bool",
     "eager": "bool: no CUDA graphs",
+    "sleep_mode": "bool: it can be told to give its memory back",
     "speculation": "str as kvcli's --speculative takes it",
     "weights_offload_bytes": "int: weights a device leaves in the host's memory",
     "kv_offload_bytes": "int: a second tier of the cache in the host's memory",

@@ -62,7 +62,8 @@ def beside_others(case: Case, crowded: tuple[str, str], softened: bool) -> Outco
 
 def _spared(deployment: Deployment) -> bool:
     length = deployment.settings.get("context_tokens")
-    return "weights_offload_bytes" in deployment.settings or (length is not None and isinstance(length.value, str))
+    spared = "weights_offload_bytes" in deployment.settings or "sleep_mode" in deployment.settings
+    return spared or (length is not None and isinstance(length.value, str))
 
 
 def shares_beside(case: Case, share: float) -> Outcome | None:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from kvcli.check import fixes
 from kvcli.check.case import Case, passed, planned, skipped
+from kvcli.check.deployment import Deployment
+from kvcli.check.launch import Problem
 from kvcli.check.neighbours import too_much
 from kvcli.check.pool import held_in, pool_tokens, too_small
 from kvcli.check.requests import may_take_whole, number
@@ -57,7 +59,7 @@ def does_not_fit(case: Case) -> Outcome:
             message = f"{what} fit {_device(case)} only if the prompt is taken in chunks, which not every vllm of this version does unasked"
             return Outcome("KV001", "warning", message, place, equation(memory), "--enable-chunked-prefill")
     if memory.fits and (crowded := too_much(case)) is not None:
-        return beside_others(case, crowded, any(each.code in SOFTEN for each in case.deployment.problems))
+        return beside_others(case, crowded, _unread(case.deployment) is not None or any(map(_unread, case.deployment.beside)))
     if memory.fits and too_small(case):
         return small_pool(case, tokens)
     if memory.verdict == "fits":
@@ -75,10 +77,14 @@ def does_not_fit(case: Case) -> Outcome:
     return Outcome("KV001", "warning", message, place, equation(memory), fixes.to_fit(case))
 
 
+def _unread(deployment: Deployment) -> Problem | None:
+    return next((each for each in deployment.problems if each.code in SOFTEN), None)
+
+
 def _allowed(case: Case, memory: MemoryPlan, spared: int, starts_short: bool, auto: bool) -> str:
     """What lets the engine start all the same, or might; empty where nothing does."""
     engine = case.deployment.engine
-    unread = next((each for each in case.deployment.problems if each.code in SOFTEN), None)
+    unread = _unread(case.deployment)
     if unread is not None:
         return f"that is not certain, because {unread.message}"
     if spared >= -memory.headroom_bytes and spared:

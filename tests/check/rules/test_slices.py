@@ -134,6 +134,8 @@ def test_two_engines_on_one_device(tmp_path, first, second, formula):
         (f"{FIRST} & {SECOND}", "error"),
         (f"{FIRST} | tee log & {SECOND}", "error"),
         (f"{FIRST} & {SECOND} --cpu-offload-gb 10", "warning"),
+        (f"{FIRST} --enable-sleep-mode & curl -X POST localhost:1/sleep; {SECOND}", "warning"),
+        (f"{FIRST} & {SECOND} $MORE", "warning"),
         (f"CUDA_VISIBLE_DEVICES=0 {FIRST} & CUDA_VISIBLE_DEVICES=1 {SECOND}", "passed"),
         (f"CUDA_VISIBLE_DEVICES=$A {FIRST} & CUDA_VISIBLE_DEVICES=$B {SECOND}", "passed"),
         (f"{FIRST} ; {SECOND}", "passed"),  # the second starts when the first has ended
