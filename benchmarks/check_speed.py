@@ -57,6 +57,7 @@ CASES = {
     "all limits, 8 models": (VLLM, 8, 8000, 10, LOAD + SLO, "[p]"),
     "all limits, on a part": (VLLM, 8, 8000, 10, LOAD + SLO, "[l4]"),
     "memory limit": (VLLM, 8, 4000, 16, ", limits: { memory: 30% }", "[h200-sxm]"),
+    "memory limit of all users": (VLLM, 8, 4000, 16, ", load: { users: 400, ctx_p99: 2k }, limits: { memory: 70% }", "[h200-sxm]"),
     "users": (VLLM, 8, 4000, 16, ", load: { users: 4000, ctx_p99: 4k }", "[h200-sxm]"),
 }
 

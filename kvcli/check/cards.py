@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 from functools import cache
 
@@ -9,29 +10,40 @@ from kvcli.errors import BadInput
 from kvcli.hardware.accelerators import Accelerator, find
 from kvcli.model.presets import folder
 
+#: what the plugin puts behind a card's name where all its slices are of one profile
+_SLICE = re.compile(r"-MIG-\d+g\.\d+gb[\w.+]*$")
+
 
 @cache
-def _patterns() -> tuple[tuple[str, str], ...]:
+def _patterns() -> tuple[tuple[str, str, str], ...]:
     import csv  # only manifests that name a card pay for it
 
     with (folder() / "cards.csv").open(newline="", encoding="utf-8") as file:
-        return tuple((row["pattern"], row["part"]) for row in csv.DictReader(file))
+        return tuple((row["pattern"], row["part"], row["devices"]) for row in csv.DictReader(file))
 
 
 def part_of_card(label: str) -> Accelerator | None:
-    """The one part of a label's value, None where it names none or several.
+    """The one part of a label's value, None where it names none or several; of a MIG slice the whole card.
 
     `NVIDIA-L4` and `Tesla-T4-SHARED` are what NVIDIA's plugin makes of a driver's name; clouds have names of their own.
     """
-    text = label.strip().lower()
-    for pattern, part in _patterns():
+    label = _SLICE.sub("", label.strip().removesuffix("-SHARED"))
+    text = label.lower()
+    for pattern, part, _ in _patterns():
         if fnmatchcase(text, pattern):
             return find(part)
     try:
-        return find(label.strip().removesuffix("-SHARED").replace("-", " "))
+        return find(label.replace("-", " "))
     except BadInput:
         pass
     try:
         return find(text)
     except BadInput:
         return None
+
+
+def devices_of(machine: str) -> int | None:
+    """How many devices a cloud's machine type has; None where the table does not say, as for names of cards."""
+    text = machine.strip().lower()
+    found = next((devices for pattern, _, devices in _patterns() if fnmatchcase(text, pattern)), "")
+    return int(found) if found else None

@@ -9,19 +9,28 @@ from kvcli.check.capacity import Limit, Load, Pool, Target
 from kvcli.check.deployment import Deployment, Setting
 from kvcli.check.models import Found, Models
 from kvcli.check.nodes import Place, Word
-from kvcli.check.requests import Asked, ask
+from kvcli.check.requests import Asked, ask, drafted
 from kvcli.check.verdict import Level, Outcome
 from kvcli.errors import KvcliError, NotModelled
 from kvcli.hardware.accelerators import Accelerator
+from kvcli.model.spec import ModelSpec
 from kvcli.plan.build import build
 from kvcli.plan.plan import Plan
 from kvcli.plan.request import PlanRequest
 
 
+class Without(NamedTuple):
+    """Something of a deployment that its plan does not count: the setting, or `engine` for the engine's own way to store the cache."""
+
+    setting: str
+    error: KvcliError
+
+
 class Case(NamedTuple):
     """`device` is what the file calls the devices; `part` None: not said, or unknown, as `device_problem` then tells.
 
-    `asked` and `plan`, one sequence of the longest admitted context, are None where `error` says why. `strict`: what is unknown fails.
+    `asked` and `plan`, one sequence of the longest admitted context, are None where `error` says why. `without`: what they leave out,
+    (setting, why), so that they are the least of it. `strict`: what is unknown fails.
     """
 
     target: Target
@@ -36,6 +45,7 @@ class Case(NamedTuple):
     plan: Plan | None
     error: KvcliError | None
     strict: bool = False
+    without: tuple[Without, ...] = ()
 
     @property
     def load(self) -> Load:
@@ -74,8 +84,9 @@ class Case(NamedTuple):
         """What the plans of a case depend on, and the words its changes are named in: equal for deployments that are alike."""
         said = sorted((key, str(each.value)) for key, each in self.deployment.settings.items() if key not in without)
         version = self.deployment.version.text if self.deployment.version else self.deployment.assumed_version
-        pool = (self.pool.devices if self.pool else None, self.deployment.replicas)
-        return id(self.found.spec), self.found.weights, self.deployment.engine, version, tuple(said), self.part, pool, self.own
+        pool = self.pool and (self.pool.devices, self.pool.mig and self.pool.mig.text)
+        asks = (self.deployment.gpus.resource if self.deployment.gpus else None, self.deployment.replicas)
+        return id(self.found.spec), self.found.weights, self.deployment.engine, version, tuple(said), self.part, pool, asks, self.own
 
     def changed(self, **settings: int | float | str | bool) -> Case:
         """The same with other settings, asked and planned anew."""
@@ -97,17 +108,46 @@ def make_case(
     found: Found,
     strict: bool = False,
 ) -> Case:
-    asked, plan = None, None
+    least, without = (_Planned(), ()) if found.spec is None else _least(deployment, found.spec, part, models, found.weights)
+    return Case(target, deployment, models, device, pool, part, device_problem, found, *least, strict, without)
+
+
+class _Planned(NamedTuple):
+    asked: Asked | None = None
+    plan: Plan | None = None
     error: KvcliError | None = None
-    if found.spec is not None:
-        try:
-            asked = ask(deployment, found.spec, part, models, found.weights)
-            plan = build(asked.request)
-            error = _unread_weights(plan)
-            asked, plan = (None, None) if error else (asked, plan)
-        except KvcliError as refused:
-            error = refused
-    return Case(target, deployment, models, device, pool, part, device_problem, found, asked, plan, error, strict)
+
+
+def _least(
+    deployment: Deployment, spec: ModelSpec, part: Accelerator | None, models: Models, weights: str
+) -> tuple[_Planned, tuple[Without, ...]]:
+    """The plan; else one without the drafter that is not known, or without the engine's rule where it has none, which are bounds."""
+    found, least = _plan(deployment, spec, part, models, weights), deployment
+    without: list[Without] = []
+    drafts = deployment.settings.get("speculation")
+    if found.error is not None and drafts is not None:
+        # drafted tokens without a drafter are those that are looked up in the text: a step may emit them all
+        least = deployment._replace(settings={**deployment.settings, "speculation": drafts._replace(value=f"{drafted(deployment)}:ngram")})
+        other = _plan(least, spec, part, models, weights)
+        if other.error is None or other.error.message != found.error.message:
+            without.append(Without("speculation", found.error))
+            found = other
+    if isinstance(found.error, NotModelled):
+        other = _plan(least, spec, part, models, weights, ideal=True)
+        if other.error is None:
+            without.append(Without("engine", found.error))
+            found = other
+    return found, tuple(without)
+
+
+def _plan(deployment: Deployment, spec: ModelSpec, part: Accelerator | None, models: Models, weights: str, ideal: bool = False) -> _Planned:
+    try:
+        asked = ask(deployment, spec, part, models, weights, ideal)
+        plan = build(asked.request)
+    except KvcliError as refused:
+        return _Planned(error=refused)
+    unread = _unread_weights(plan)
+    return _Planned(error=unread) if unread else _Planned(asked, plan)
 
 
 def _unread_weights(plan: Plan) -> KvcliError | None:

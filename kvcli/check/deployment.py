@@ -36,6 +36,7 @@ SETTINGS: dict[str, str] = {
     "prefix_caching": "bool",
     "chunked_prefill": "bool",
     "eager": "bool: no CUDA graphs",
+    "sleep_mode": "bool: it can be told to give its memory back",
     "speculation": "str as kvcli's --speculative takes it",
     "weights_offload_bytes": "int: weights a device leaves in the host's memory",
     "kv_offload_bytes": "int: a second tier of the cache in the host's memory",
@@ -64,6 +65,7 @@ class Deployment(NamedTuple):
     """One model served by one engine. `model` is as written: a hub id, a path, or a URI. `settings`: keys of SETTINGS;
     `unread`: those that are set to what was not understood.
 
+    `beside`: engines that run in the same container on the same devices; `background`: later ones of it do not wait for this one.
     `version` None: the image or the command does not say, so `assumed_version` is the engine version whose defaults were taken.
     """
 
@@ -79,3 +81,5 @@ class Deployment(NamedTuple):
     replicas: int = 1
     problems: tuple[Problem, ...] = ()
     unread: frozenset[str] = frozenset()
+    background: bool = False
+    beside: tuple[Deployment, ...] = ()

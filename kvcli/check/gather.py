@@ -18,6 +18,7 @@ from kvcli.check.engines.read import deployment_of
 from kvcli.check.launch import Launch
 from kvcli.check.manifests.read import launch_of_command, launches_at, read_launches
 from kvcli.check.models import Found, Models
+from kvcli.check.neighbours import with_neighbours
 from kvcli.check.nodes import Word
 from kvcli.check.yaml_reader import load_documents, read_text
 from kvcli.errors import BadInput
@@ -125,9 +126,11 @@ def _with_file(case: Case) -> str:
 def _of_target(target: Target, capacity: Capacity, models: Models, base: Path, also: list[Path], strict: bool) -> list[Case]:
     deployments = _deployments(target, base, also)
     found = []
-    for deployment in deployments:
-        settings = {**deployment.settings, **target.settings}
-        own = deployment._replace(settings=settings, engine=target.engine.text if target.engine else deployment.engine)
+    engine = target.engine.text if target.engine else None
+    for deployment in with_neighbours(
+        [each._replace(settings={**each.settings, **target.settings}, engine=engine or each.engine) for each in deployments]
+    ):
+        own = deployment
         named = target if len(deployments) == 1 else target._replace(name=f"{target.name}/{deployment.container or deployment.name}")
         model = models.find(target.model, own=True) if target.model else models.find(own.model)
         own = own if "weights" in target.settings else _as_in_file(own, model)
@@ -219,12 +222,11 @@ def _direct(manifests: list[Path], devices: Sequence[str], strict: bool) -> list
     """Targets of manifests without a capacity file: every launch that starts an engine, named as its manifest names it."""
     models = Models({}, Path())
     found = []
-    for launch in read_launches(manifests):
-        deployment = deployment_of(launch) if launch.role != "init" else None
-        if deployment is None:  # a sidecar, or what ends before the server starts
-            continue
+    # what is no deployment is a sidecar, or ends before the server starts
+    started = (deployment_of(launch) for launch in read_launches(manifests) if launch.role != "init")
+    for deployment in with_neighbours([each for each in started if each is not None]):
         on = tuple(Word(name, deployment.place) for name in devices)
-        target = Target(launch.name, launch.place, on=on)
+        target = Target(deployment.name, deployment.place, on=on)
         model = models.find(deployment.model)
         deployment = _as_in_file(deployment, model)
         for device in _devices(target, deployment, Capacity("", ())):

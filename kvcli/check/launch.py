@@ -45,7 +45,8 @@ class Launch(NamedTuple):
     `words` are the program and its arguments, after the shell and the variables that the files themselves define. `environment` holds what
     the container sees, `files` the text of files mounted from the same set of manifests (path in the container -> lines as words).
     `model` and `engine` are what the manifest says beside the command (KServe's storageUri and modelFormat).
-    `role`: `init` ends before the others start, `sidecar` is an init container that stays, `main` is the rest.
+    `role`: `init` ends before the others start, `sidecar` is an init container that stays, `main` is the rest. `background`: the
+    container's later commands run beside it.
     """
 
     name: str
@@ -61,3 +62,4 @@ class Launch(NamedTuple):
     replicas: int = 1
     problems: tuple[Problem, ...] = ()
     role: str = "main"
+    background: bool = False

@@ -20,6 +20,10 @@ _GGUF = re.compile(r"[-_.]?gguf$", re.IGNORECASE)
 _MIX = re.compile(r"[-._:](?:UD-)?((?:I?Q[2-8]_[0-9A-Z_]+)|BF16|F16|FP16|F32|MXFP4(?:_MOE)?)(?:-0*1-of-\d+)?(?:\.gguf)?$", re.IGNORECASE)
 
 T = TypeVar("T")
+#: how publishers call files of their own models that are quantised -> the least that the matrices take in them
+_QUANTISED = {"-FP8": "fp8", "-AWQ": "int4-g128", "-GPTQ-Int4": "int4-g128", "-GPTQ-Int8": "int8"}
+#: publishers whose quantised files also say what type the cache has
+_CACHE_IN_FILE = ("nvidia/", "amd/")
 
 
 class Found(NamedTuple):
@@ -94,7 +98,17 @@ def _shorter(text: str) -> list[tuple[str, str, str]]:
     short = _GGUF.sub("", short.removesuffix(".gguf"))
     last = short.rpartition("/")[2]
     said = "the model is taken to be {1}, from the name {0!r}"
-    return [*found, (short, weights, said), (last, weights, said)]
+    return [*found, *_of_publisher(plain), (short, weights, said), (last, weights, said)]
+
+
+def _of_publisher(plain: str) -> list[tuple[str, str, str]]:
+    """`OWNER/MODEL-FP8` where `OWNER/MODEL` is known: another's files of the name might hold anything."""
+    ending = next((each for each in _QUANTISED if plain.lower().endswith(each.lower())), "")
+    owner, slash, name = plain.removesuffix(plain[-len(ending) :]).rpartition("/") if ending else ("", "", "")
+    if not slash or "/" in owner or f"{owner}/".lower().startswith(_CACHE_IN_FILE):
+        return []
+    kind = _QUANTISED[ending]
+    return [(f"{owner}/{name}", kind, f"the model is taken to be {{1}} with weights in {kind}, from the name {{0!r}}")]
 
 
 def _type(mix: str) -> str:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
 from kvcli import dtypes
 from kvcli.check.deployment import Deployment, Setting
 from kvcli.check.engines.settings import counts
+from kvcli.check.kept import as_run, version_of
 from kvcli.check.models import Models
 from kvcli.check.nodes import Word
 from kvcli.errors import BadInput
 from kvcli.hardware.accelerators import Accelerator
-from kvcli.model.cache_records import Attention, CacheRecord
-from kvcli.model.latent_records import Latent
 from kvcli.model.spec import ModelSpec
 from kvcli.plan.budget.options import BudgetOptions, Lora
 from kvcli.plan.drafter import Speculation
@@ -33,9 +31,6 @@ VLLM_NEWER = (0, 21)
 VLLM_CHUNKS, WHOLE_PROMPTS, SMALLEST_CHUNK = (0, 8), 32768, 2048
 #: Within this version it began to take long prompts in chunks (vllm-project/vllm#6666); older ones never did unasked.
 VLLM_FIRST_CHUNKS = (0, 5)
-#: The first version of vLLM that keeps MLA's latent rows. Before, it kept each head's keys and values, both padded to this dimension:
-#: 5,373 blocks of 16 tokens of DeepSeek-V2-Lite took 35.42 GiB (vllm-project/vllm#10927).
-VLLM_LATENT, PADDED_HEAD = (0, 7), 256
 #: rope types whose factor lengthens what vLLM and SGLang take for the model's context; by how much others do stands in the config
 LENGTHENING = ("linear", "dynamic")
 
@@ -63,20 +58,23 @@ def flag(deployment: Deployment, key: str) -> bool:
     return bool(found and found.value is True)
 
 
-def ask(deployment: Deployment, spec: ModelSpec, part: Accelerator | None, models: Models, weights: str = "") -> Asked:
-    """Raises what the settings contradict: BadInput for values and splits, NotModelled for what kvcli has no rule for."""
+def ask(deployment: Deployment, spec: ModelSpec, part: Accelerator | None, models: Models, weights: str = "", ideal: bool = False) -> Asked:
+    """`ideal`: whatever the engine stores, count what none can do without.
+
+    Raises what the settings contradict: BadInput for values and splits, NotModelled for what kvcli has no rule for."""
     assumed: list[str] = []
     tokens, auto = context_of(deployment, spec, assumed)
-    rule = engine_of(deployment, tokens, assumed)
+    rule = policy("ideal") if ideal else engine_of(deployment, tokens, assumed)
     typed = deployment.settings.get("weights")
     named = str(typed.value) if typed else weights
     kv = deployment.settings.get("kv_dtype")
+    run = as_run(deployment, spec, assumed)
     request = PlanRequest(
-        as_kept(deployment, spec, assumed),
+        run.spec,
         Workload(tokens, 1),
         rule,
         kv=None if kv is None or str(kv.value) == "auto" else dtypes.parse_kv(str(kv.value)),
-        weights=parse_weights(named) if named else None,
+        weights=parse_weights(named) if named else run.weights,
         device=part,
         split=split_of(deployment),
         offload=_offload(deployment),
@@ -109,32 +107,9 @@ def engine_of(deployment: Deployment, context_tokens: int, assumed: list[str]) -
             kv_unified=flag(deployment, "kv_unified") and name == "llama.cpp",
             swa_full=flag(deployment, "swa_full") and name == "llama.cpp",
             max_num_batched_tokens=chunk,
-            drafted=_drafted(deployment),
+            drafted=drafted(deployment),
         ),
     )
-
-
-def as_kept(deployment: Deployment, spec: ModelSpec, assumed: list[str]) -> ModelSpec:
-    """The model with the cache that this version of the engine keeps, where that is not the one its architecture asks for."""
-    if deployment.engine != "vllm" or not () < version_of(deployment) < VLLM_LATENT:
-        return spec
-    groups = tuple(replace(group, records=tuple(_expanded(record) for record in group.records)) for group in spec.groups)
-    if groups == spec.groups:
-        return spec
-    assumed.append(f"vllm before 0.7 keeps the keys and values of every head of {spec.name}, not its latent rows")
-    return replace(spec, groups=groups)
-
-
-def _expanded(record: CacheRecord) -> CacheRecord:
-    if not isinstance(record, Latent) or record.index_dim or not record.owns_cache:
-        return record
-    return Attention(record.num_attention_heads, record.num_attention_heads, PADDED_HEAD, PADDED_HEAD, record.window_tokens)
-
-
-def version_of(deployment: Deployment) -> tuple[int, ...]:
-    """The first two numbers of the engine's version, the assumed one where none is said; empty where they are no numbers."""
-    said = deployment.version.text if deployment.version else deployment.assumed_version
-    return tuple(int(piece) for piece in said.lower().removeprefix("v").split(".")[:2] if counts(piece))
 
 
 def chunks_by_length(deployment: Deployment) -> bool:
@@ -223,7 +198,7 @@ def _offload(deployment: Deployment) -> Offload | None:
     return Offload(layers, experts or 0)
 
 
-def _drafted(deployment: Deployment) -> int:
+def drafted(deployment: Deployment) -> int:
     found = deployment.settings.get("speculation")
     count = str(found.value).partition(":")[0] if found else ""
     return int(count) if counts(count) else 0
@@ -233,15 +208,20 @@ def _speculation(deployment: Deployment, spec: ModelSpec, models: Models) -> Spe
     found = deployment.settings.get("speculation")
     if found is None:
         return None
-    drafted, what = _drafted(deployment), str(found.value).partition(":")[2].strip()
+    count, what = drafted(deployment), str(found.value).partition(":")[2].strip()
     if what.lower() == "ngram":
-        return speculate(spec, drafted, ngram=True)
+        return speculate(spec, count, ngram=True)
     if not what or what.isdecimal():
-        return speculate(spec, drafted, blocks=int(what) if what else None)
+        return speculate(spec, count, blocks=int(what) if what else None)
     drafter = models.find(Word(what, found.place or deployment.place))
     if drafter.spec is None:
-        raise BadInput(f"the draft model: {drafter.why}", drafter.fix, "unknown_model")
-    return speculate(spec, drafted, draft=drafter.spec)
+        name = "its name" if drafter.why.startswith("the model ") else repr(what[:80])
+        raise BadInput(
+            f"the draft model: {drafter.why}",
+            f"its config.json beside the capacity file, and models: {{ {name}: ITS FOLDER }}",
+            "unknown_model",
+        )
+    return speculate(spec, count, draft=drafter.spec)
 
 
 def _budget(deployment: Deployment, rule: StoragePolicy) -> BudgetOptions:

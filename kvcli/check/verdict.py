@@ -24,7 +24,10 @@ RULES: dict[str, tuple[str, str]] = {
     "KV010": ("kv-dtype-unsupported", "The engine and the device must support the type of the cache."),
     "KV011": ("memory-fraction", "The engine's share of memory must leave room for what it does not count."),
     "KV012": ("worse-than-baseline", "Memory, floors and cost must not be worse than those of the baseline."),
-    "KV013": ("format-without-units", "A part without units for fp8 or fp4 multiplies such weights in 16 bit."),
+    "KV013": (
+        "format-without-units",
+        "A part without units for fp8 or fp4 multiplies such weights in 16 bit; without bf16 vLLM refuses it.",
+    ),
     "KV014": ("gpu-request", "The number of GPUs requested must be the number the engine uses."),
     "KV015": ("cost-over-limit", "The cost per million tokens must not exceed the limit."),
     "KV016": ("not-understood", "What the verdict depends on must be literal and known to kvcli."),

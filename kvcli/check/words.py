@@ -17,6 +17,7 @@ OPTIONS: dict[str, dict[str, str]] = {
         "max_sequences": "--max-num-seqs",
         "memory_fraction": "--gpu-memory-utilization",
         "kv_memory_bytes": "--kv-cache-memory-bytes",
+        "dtype": "--dtype",
     },
     "sglang": {
         "context_tokens": "--context-length",
@@ -26,6 +27,7 @@ OPTIONS: dict[str, dict[str, str]] = {
         "data_parallel": "--dp-size",
         "max_sequences": "--max-running-requests",
         "memory_fraction": "--mem-fraction-static",
+        "dtype": "--dtype",
     },
     "llama.cpp": {"slots": "--parallel", "gpu_layers": "--n-gpu-layers"},
     "tgi": {"context_tokens": "--max-total-tokens", "tensor_parallel": "--num-shard", "memory_fraction": "--cuda-memory-fraction"},

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import sys
+from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from typing import Annotated, Any, NoReturn
@@ -93,8 +94,13 @@ def callback(
 def run(arguments: list[str]) -> int:
     """Runs one command line and returns its exit code. Without words it shows the help."""
     arguments = _with_default(arguments or ["--help"], "--dp-attention", "all")
+    main = partial(typer.main.get_command(program).main, args=arguments, prog_name="kvcli", standalone_mode=False)
     try:
-        result = typer.main.get_command(program).main(args=arguments, prog_name="kvcli", standalone_mode=False)
+        if os.environ.get("_KVCLI_COMPLETE") == "complete_bash":
+            from kvcli.cli.complete import in_bash
+
+            return in_bash(main)
+        result = main()
         return result if isinstance(result, int) else 0
     except OSError as error:  # from help and version, which print while options are parsed
         failure = _io_error(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +13,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kvcli.cli import complete
 from kvcli.errors import EXIT_NO, BadInput
 
 if TYPE_CHECKING:
     from kvcli.check.verdict import Report
 
+#: Columns of a log, and the fewest that lines are folded at.
+LOG_COLUMNS, LEAST_COLUMNS = 80, 40
 FORMATS = ("text", "json", "github", "gitlab", "azure")
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
@@ -28,10 +32,13 @@ def check(
         list[str], typer.Argument(metavar="FILE...", help="kvcli.yaml, manifests, compose files, scripts, or folders of them.")
     ],
     device: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="The part that manifests given directly run on; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="The part that manifests given directly run on; repeatable.", autocompletion=complete.devices),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="An unknown device, model or argument fails.")] = False,
-    form: Annotated[str, typer.Option("--format", metavar="F", help=f"What goes to stdout: {', '.join(FORMATS)}.")] = "text",
+    form: Annotated[
+        str, typer.Option("--format", metavar="F", help=f"What goes to stdout: {', '.join(FORMATS)}.", autocompletion=complete.formats)
+    ] = "text",
     junit: Annotated[str | None, typer.Option(metavar="FILE", help="Also write JUnit XML.")] = None,
     sarif: Annotated[str | None, typer.Option(metavar="FILE", help="Also write SARIF 2.1.0.")] = None,
     md: Annotated[str | None, typer.Option(metavar="FILE", help="Append a Markdown table, as to $GITHUB_STEP_SUMMARY.")] = None,
@@ -118,7 +125,10 @@ def _write(path: str, text: str, append: bool = False) -> None:
 def _text(report: Report) -> str:
     from kvcli.report.check.text import text
 
-    return text(report, color=sys.stdout.isatty() and "NO_COLOR" not in os.environ)
+    terminal = sys.stdout.isatty()
+    # the same report is the same text in every pipe
+    width = shutil.get_terminal_size((LOG_COLUMNS, 24)).columns if terminal else LOG_COLUMNS
+    return text(report, terminal and "NO_COLOR" not in os.environ, max(width, LEAST_COLUMNS))
 
 
 def _json(report: Report) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kvcli.cli import complete
 from kvcli.errors import BadInput
 
 if TYPE_CHECKING:
@@ -15,10 +16,17 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
 
 
+def _words(ctx: typer.Context, incomplete: str) -> list[str]:
+    return complete.after_verb({"show": complete.devices, "match": complete.devices}, ctx.params.get("words") or [], incomplete)
+
+
 @app.command()
 def devices(
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[show ID | match NAME]", help="Without words, all parts are listed.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            metavar="[show ID | match NAME]", help="Without words, all parts are listed.", show_default=False, autocompletion=_words
+        ),
     ] = None,
     vendor: Annotated[str | None, typer.Option(metavar="NAME", help="Only parts of this vendor: nvidia, amd, apple, ...")] = None,
     kind: Annotated[str | None, typer.Option("--class", metavar="CLASS", help="Only this class: datacenter, consumer, cpu, ...")] = None,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvcli import dtypes
+from kvcli.cli import complete
 from kvcli.cli.plan_request import budget_of, built, contexts_of, count, devices_of, offload_of, speculation_of, split_of, sweep_of
 from kvcli.errors import BadInput, Notice
 from kvcli.model.hub.access import HubAccess
@@ -33,7 +34,13 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=
 
 @app.command()
 def plan(
-    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Preset, config.json, folder, .gguf file or hub id owner/name.")],
+    context: typer.Context,
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL...", help="Preset, config.json, folder, .gguf file or hub id owner/name.", autocompletion=complete.models
+        ),
+    ],
     ctx: Annotated[
         str | None, typer.Option(metavar="TOKENS", help="Tokens of each sequence in the cache: 32k, 4k,32k, 4k..128k*2.")
     ] = None,
@@ -45,17 +52,32 @@ def plan(
     host_bandwidth: Annotated[str | None, typer.Option(metavar="RATE", help="Of the host's memory, with --ngl: 80GB/s.")] = None,
     efficiency: Annotated[str | None, typer.Option(metavar="SHARE", help="Estimate at this share of the floors' rates: 0.7.")] = None,
     calibrate: Annotated[str | None, typer.Option(metavar="FILE", help="Estimate from records measured on the device.")] = None,
-    slo: Annotated[str | None, typer.Option(metavar="NAME", help="Published limits: mlperf:llama3.1-8b-interactive, ...")] = None,
+    slo: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Published limits: mlperf:llama3.1-8b-interactive, ...", autocompletion=complete.limits),
+    ] = None,
     price_hour: Annotated[str | None, typer.Option(metavar="PRICE", help="Of all devices together: least cost of 1M tokens.")] = None,
-    kv_dtype: Annotated[str, typer.Option(metavar="T|K:V", help="Type of the cache: fp16, bf16, fp8, int8, q8_0, ...")] = "auto",
-    weights: Annotated[str, typer.Option(metavar="T", help="Type of the weights, or a mix: q4_k_m (default: the file's).")] = "auto",
-    device: Annotated[list[str] | None, typer.Option(metavar="NAME|local", help="Part to hold it against; repeatable.")] = None,
+    kv_dtype: Annotated[
+        str, typer.Option(metavar="T|K:V", help="Type of the cache: fp16, bf16, fp8, int8, q8_0, ...", autocompletion=complete.kv_types)
+    ] = "auto",
+    weights: Annotated[
+        str,
+        typer.Option(
+            metavar="T", help="Type of the weights, or a mix: q4_k_m (default: the file's).", autocompletion=complete.weights_types
+        ),
+    ] = "auto",
+    device: Annotated[
+        list[str] | None, typer.Option(metavar="NAME|local", help="Part to hold it against; repeatable.", autocompletion=complete.devices)
+    ] = None,
     mig: Annotated[str | None, typer.Option(metavar="PROFILE", help="A MIG slice of the device: 3g.40gb.")] = None,
     device_file: Annotated[str | None, typer.Option(metavar="FILE", help="A CSV file of parts of your own.")] = None,
     bandwidth: Annotated[str | None, typer.Option(metavar="RATE", help="Your own figure for the device: 3.35TB/s.")] = None,
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Your own figure for what the device has: 80GiB.")] = None,
     engine: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help=f"Whose storage rule, repeatable: {', '.join(ENGINES)} (default: ideal).")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help=f"Whose storage rule, repeatable: {', '.join(ENGINES)} (default: ideal).", autocompletion=complete.engines
+        ),
     ] = None,
     devices: Annotated[str | None, typer.Option(metavar="N", help="How many share the model; alone it means --tp N.")] = None,
     tp: Annotated[str | None, typer.Option(metavar="N", help="Tensor parallel: devices that share each layer by heads.")] = None,
@@ -71,7 +93,9 @@ def plan(
         str | None,
         typer.Option(metavar="N[:WHAT]", help="Tokens drafted before each step: by its own blocks (N:1), a model, or ngram."),
     ] = None,
-    cache: Annotated[str, typer.Option(metavar="KIND", help="For --engine kvcli: static, dynamic or none.")] = "static",
+    cache: Annotated[
+        str, typer.Option(metavar="KIND", help="For --engine kvcli: static, dynamic or none.", autocompletion=complete.caches)
+    ] = "static",
     engine_version: Annotated[str | None, typer.Option(metavar="V", help="Of the engine, where versions store differently.")] = None,
     block_size: Annotated[str | None, typer.Option(metavar="TOKENS", help="vllm, trtllm: tokens of a block.")] = None,
     page_size: Annotated[str | None, typer.Option(metavar="TOKENS", help="sglang: tokens of a page.")] = None,
@@ -99,17 +123,23 @@ def plan(
     ] = None,
     solve: Annotated[
         list[str] | None,
-        typer.Option(metavar="WHAT", help="What passes: ctx, batch, devices, tp, kv-dtype, device, ngl, n-cpu-moe."),
+        typer.Option(
+            metavar="WHAT", help="What passes: ctx, batch, devices, tp, kv-dtype, device, ngl, n-cpu-moe.", autocompletion=complete.unknowns
+        ),
     ] = None,
     sweep: Annotated[
         list[str] | None,
         typer.Option(metavar="AXIS=VALUES", help="One or two of ctx, batch, device, kv-dtype, tp over values."),
     ] = None,
-    emit: Annotated[str | None, typer.Option(metavar="ENGINE", help="Print the plan's launch line: vllm, sglang or llama.cpp.")] = None,
+    emit: Annotated[
+        str | None,
+        typer.Option(metavar="ENGINE", help="Print the plan's launch line: vllm, sglang or llama.cpp.", autocompletion=complete.emitted),
+    ] = None,
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="Also draw it: .png, .svg or .pdf.")] = None,
     panels: Annotated[
         str | None, typer.Option(metavar="NAMES", help="Of the picture: cache, memory, latency, roofline (default: all that apply).")
     ] = None,
+    html: Annotated[str | None, typer.Option(metavar="FILE", help="Also write a report as one .html file.")] = None,
     offline: Annotated[bool, typer.Option("--offline", help="Never use the network; hub ids come from the cache.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Print each equation with its numbers.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
@@ -124,10 +154,10 @@ def plan(
         raise BadInput("--explain, --json, --csv and --md exclude each other", code="usage")
     human = not (as_json or as_csv or as_md)
     files = None
-    if (plot, panels) != (None, None):
-        from kvcli.cli.plan_files import files_of  # only pictures pay for it
+    if (plot, html, panels) != (None,) * 3:
+        from kvcli.cli.plan_files import files_of  # only files pay for it
 
-        files = files_of(plot, panels)
+        files = files_of(context, plot, html, panels)
     if assume not in (None, "gqa"):
         raise BadInput(f"--assume {assume!r} is not an assumption kvcli makes", hint="--assume gqa", code="usage")
     asked = None if weights.strip().lower() == "auto" else parse_weights(weights)
@@ -189,7 +219,7 @@ def plan(
     requests = [
         PlanRequest(
             spec=spec,
-            workload=Workload(context, sequences, prompt, encoder, *parts_of_prompt),
+            workload=Workload(length, sequences, prompt, encoder, *parts_of_prompt),
             engine=rule,
             kv=kind,
             weights=asked,
@@ -201,7 +231,7 @@ def plan(
             budget=budget,
         )
         for spec, lengths_of, speculation in zip(specs, contexts, speculations, strict=True)
-        for context in lengths_of
+        for length in lengths_of
         for sequences in batches
         for part in parts
         for kind in kinds
@@ -219,14 +249,13 @@ def plan(
             "kv-dtype": kv_dtype != "auto",
         }
         given |= {"device": device, "ngl": ngl, "n-cpu-moe": n_cpu_moe}
-        other = explain or as_csv or as_md
-        save = files.write if files else None
-        print_answers(requests, require or [], solving, emit, as_json, other, bool(given.get(solving or "")), local, ranked, save)
+        view = next((name for name, on in (("json", as_json), ("csv", as_csv), ("md", as_md), ("explain", explain)) if on), "")
+        print_answers(requests, require or [], solving, emit, view, bool(given.get(solving or "")), local, ranked, files)
         return
     plans, failed = built(requests, sweeping=bool(over))
-    if files:
+    if files is not None:
         lost = {id(each.request) for each in failed}
-        files.write([request for request in requests if id(request) not in lost], plans)
+        files.write([each for each in requests if id(each) not in lost], plans, local, failed=failed, axes=list(over))
     if human and len(plans) > 1 and not explain and (efficiency, calibrate, slo, price_hour) != (None,) * 4:
         local.append(Notice("one_plan_only", "costs, limits and estimates are shown for one context on one device: --ctx, --device"))
     if over and human and not explain:
@@ -246,6 +275,7 @@ def plan(
 def _print_human(plans: list[Plan], explain: bool, as_csv: bool, as_md: bool, local: list[Notice]) -> None:
     from kvcli.report import explain as explained
     from kvcli.report import plan_table
+    from kvcli.report.notes import note_lines
 
     if as_csv:
         plan_table.print_csv(plans)
@@ -255,8 +285,5 @@ def _print_human(plans: list[Plan], explain: bool, as_csv: bool, as_md: bool, lo
         explained.print_equations(plans)
     else:
         plan_table.print_terminal(plans)
-    notices = [notice for plan in plans for notice in plan.notices] + local
-    for code in dict.fromkeys(notice.code for notice in notices):
-        messages = list(dict.fromkeys(notice.message for notice in notices if notice.code == code))
-        more = f" (and {len(messages) - 1} more notes of this kind)" if len(messages) > 1 else ""
-        print(f"note: {messages[0]}{more}", file=sys.stderr)
+    for line in note_lines([notice for plan in plans for notice in plan.notices] + local):
+        print(f"note: {line}", file=sys.stderr)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import typer
 
+from kvcli.cli.plan_request import progress_of
 from kvcli.errors import EXIT_NO, BadInput, Notice
 from kvcli.hardware.accelerators import Accelerator
 from kvcli.plan.answers.answer import Answer, answer
 from kvcli.plan.answers.emit import ENGINES, launch_line
 from kvcli.plan.answers.requirements import parse_requirement
 from kvcli.plan.document import SCHEMA_VERSION, plan_document
-from kvcli.plan.plan import Plan
 from kvcli.plan.request import PlanRequest
+
+if TYPE_CHECKING:
+    from kvcli.cli.plan_files import Files
 
 
 def print_answers(
@@ -23,19 +26,19 @@ def print_answers(
     required: list[str],
     unknown: str | None,
     emit: str | None,
-    as_json: bool,
-    other_view: bool,
+    view: str,
     solving_given: bool,
     local: list[Notice],
     parts: tuple[Accelerator, ...] = (),
-    save: Callable[[list[PlanRequest], list[Plan]], None] | None = None,
+    files: Files | None = None,
 ) -> None:
-    """One answer a request; `save` is given the plans that answer.
+    """One answer a request, in a `view`: json, csv, md, or for people ""; written to files first where some were asked for.
 
-    Raises BadInput for views that answers do not have, and typer.Exit(1) for a no.
+    Raises BadInput for a view that answers do not have, and typer.Exit(1) for a no.
     """
-    if other_view:
-        raise BadInput("--require, --solve and --emit have a view for people and --json", hint="leave the other view out", code="usage")
+    if view == "explain" or (emit is not None and view in ("csv", "md")):
+        asked = "--emit" if emit is not None else "--require or --solve"
+        raise BadInput(f"{asked} cannot be shown with --{view}", hint=f"leave --{view} out, or use --json", code="usage")
     if solving_given:
         raise BadInput(f"--solve {unknown} asks for what another option gives", hint=f"leave --{unknown} and the like out", code="usage")
     if emit is not None and emit not in ENGINES:
@@ -43,28 +46,39 @@ def print_answers(
             f"--emit {emit[:40]!r} is no engine whose options kvcli knows", hint="one of " + ", ".join(ENGINES), code="unknown_engine"
         )
     requirements = tuple(map(parse_requirement, required))
-    answers = [answer(request, requirements, unknown, parts) for request in requests]
-    if save is not None:
-        save([each.request for each in answers], [each.plan for each in answers])
-    if as_json:
+    answers = []
+    with progress_of(requests) as step:
+        for request in requests:
+            answers.append(answer(request, requirements, unknown, parts))
+            step()
+    launch = [] if emit is None else [launch_line(emit, each.request, each.plan) for each in answers]
+    if files is not None:
+        files.write([each.request for each in answers], [each.plan for each in answers], local, answers, launch)
+    if view == "json":
         documents = [plan_document(each.plan, each.requirements, each.solved) for each in answers]
         if emit is not None:
-            for document, each in zip(documents, answers, strict=True):
-                document["emit"] = launch_line(emit, each.request, each.plan)
+            for document, line in zip(documents, launch, strict=True):
+                document["emit"] = line
         document = documents[0] if len(documents) == 1 else {"schema_version": SCHEMA_VERSION, "plans": documents}
         print(json.dumps(document, separators=(",", ":"), allow_nan=False))
     elif emit is not None:
-        for each in answers:
-            print(launch_line(emit, each.request, each.plan))
+        for each, line in zip(answers, launch, strict=True):
+            print(line)
             _say(each)
     else:
-        from kvcli.report.answer_table import print_answer, print_many
+        from kvcli.report import answer_rows, answer_table
+        from kvcli.report.notes import note_lines
 
-        if len(answers) == 1:
-            print_answer(answers[0])
+        if view == "csv":
+            answer_rows.print_csv(answers)
+        elif view == "md":
+            answer_rows.print_markdown(answers)
+        elif len(answers) == 1:
+            answer_table.print_answer(answers[0])
         else:
-            print_many(answers)
-        _notes([notice for each in answers for notice in each.plan.notices] + local)
+            answer_table.print_many(answers)
+        for line in note_lines([notice for each in answers for notice in each.plan.notices] + local):
+            print(f"note: {line}", file=sys.stderr)
     if not all(each.yes for each in answers):
         raise typer.Exit(EXIT_NO)
 
@@ -73,10 +87,3 @@ def _say(found: Answer) -> None:
     """What was required, beside a launch line, which alone goes to stdout."""
     for met in found.requirements:
         print(f"{'met' if met.met else 'NOT met'}: {met.requirement.text} ({met.said})", file=sys.stderr)
-
-
-def _notes(notices: list[Notice]) -> None:
-    for code in dict.fromkeys(notice.code for notice in notices):
-        messages = list(dict.fromkeys(notice.message for notice in notices if notice.code == code))
-        more = f" (and {len(messages) - 1} more notes of this kind)" if len(messages) > 1 else ""
-        print(f"note: {messages[0]}{more}", file=sys.stderr)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvcli.errors import BadInput, KvcliError, Notice, NotModelled
@@ -14,6 +16,9 @@ from kvcli.plan.sharing.split import ALONE, Split
 from kvcli.units import parse_count, parse_counts, parse_rate, parse_size
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
     from kvcli.hardware.accelerators import Accelerator
     from kvcli.model.hub.access import HubAccess
     from kvcli.plan.budget.options import BudgetOptions
@@ -55,17 +60,28 @@ class Failed(NamedTuple):
     error: KvcliError
 
 
+def progress_of(requests: list[PlanRequest]) -> AbstractContextManager[Callable[[], None]]:
+    """A step for each request, counted on a terminal; one request, or a log, costs nothing."""
+    if len(requests) < 2 or not sys.stderr.isatty():
+        return nullcontext(lambda: None)
+    from kvcli.report.progress import counting
+
+    return counting(len(requests), "planned")
+
+
 def built(requests: list[PlanRequest], sweeping: bool) -> tuple[list[Plan], list[Failed]]:
     """All plans. Points of a sweep that contradict the model (a tp that does not divide) fail alone, unless all do."""
     plans: list[Plan] = []
     failed: list[Failed] = []
-    for request in requests:
-        try:
-            plans.append(build(request))
-        except (BadInput, NotModelled) as error:
-            failed.append(Failed(request, error))
-            if not sweeping:
-                raise
+    with progress_of(requests) as step:
+        for request in requests:
+            try:
+                plans.append(build(request))
+            except (BadInput, NotModelled) as error:
+                failed.append(Failed(request, error))
+                if not sweeping:
+                    raise
+            step()
     if not plans:
         raise failed[0].error
     return plans, failed

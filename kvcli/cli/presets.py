@@ -7,14 +7,21 @@ from typing import Annotated
 
 import typer
 
+from kvcli.cli import complete
 from kvcli.errors import BadInput
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
 
 
+def _words(ctx: typer.Context, incomplete: str) -> list[str]:
+    return complete.after_verb({"show": complete.models}, ctx.params.get("words") or [], incomplete)
+
+
 @app.command()
 def presets(
-    words: Annotated[list[str] | None, typer.Argument(metavar="[show NAME]", help="Without words, all models are listed.")] = None,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[show NAME]", help="Without words, all models are listed.", autocompletion=_words)
+    ] = None,
     family: Annotated[str | None, typer.Option(metavar="TYPE", help="Only models whose model_type starts with this.")] = None,
     max_params: Annotated[str | None, typer.Option(metavar="N", help="Only models of at most this size: 8B, 500M.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,

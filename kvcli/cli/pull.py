@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from kvcli.cli import complete
 from kvcli.cli.weights import DEFAULT_MODEL, ensure_weights
 from kvcli.model import presets
 
@@ -13,7 +14,9 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=
 
 
 @app.command()
-def pull(model: Annotated[str, typer.Argument(help="Preset whose weights to fetch.")] = DEFAULT_MODEL) -> None:
+def pull(
+    model: Annotated[str, typer.Argument(help="Preset whose weights to fetch.", autocompletion=complete.models)] = DEFAULT_MODEL,
+) -> None:
     """Fetch a model's weights, checked by SHA-256.
 
     They go into the cache folder: KVCLI_HOME, or else the platform's.

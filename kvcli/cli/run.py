@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kvcli.cli import complete
 from kvcli.cli.weights import DEFAULT_MODEL, ensure_weights, require_run_extra
 from kvcli.errors import EXIT_INTERRUPTED, EXIT_NO, BadInput
 from kvcli.model import presets
@@ -28,7 +29,9 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=
 
 @app.command()
 def run(
-    model: Annotated[str, typer.Argument(help="Preset with weights, or a .gguf file; any model with --random-weights.")] = DEFAULT_MODEL,
+    model: Annotated[
+        str, typer.Argument(help="Preset with weights, or a .gguf file; any model with --random-weights.", autocompletion=complete.models)
+    ] = DEFAULT_MODEL,
     prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="The prompt; - reads stdin, @FILE a file.")] = None,
     max_new_tokens: Annotated[str, typer.Option(metavar="N", help="New tokens at most; a list under --compare.")] = "128",
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
@@ -38,10 +41,12 @@ def run(
     repetition_penalty: Annotated[float, typer.Option(help="Makes tokens already seen less likely; 1 is off.")] = 1.0,
     seed: Annotated[int | None, typer.Option(help="Repeats the same draws.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Plain completion, without the chat template.")] = False,
-    cache: Annotated[str, typer.Option(metavar="KIND", help="static, dynamic or none (recompute).")] = "static",
+    cache: Annotated[
+        str, typer.Option(metavar="KIND", help="static, dynamic or none (recompute).", autocompletion=complete.caches)
+    ] = "static",
     compare: Annotated[str | None, typer.Option(metavar="KINDS", help="Time several caches on one prompt: none,static.")] = None,
-    dtype: Annotated[str, typer.Option(metavar="T", help="Compute in fp32, bf16 or fp16.")] = "auto",
-    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or cuda:1.")] = "auto",
+    dtype: Annotated[str, typer.Option(metavar="T", help="Compute in fp32, bf16 or fp16.", autocompletion=complete.compute_types)] = "auto",
+    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or cuda:1.", autocompletion=complete.torch_devices)] = "auto",
     random_weights: Annotated[bool, typer.Option("--random-weights", help="The model's shape with random numbers.")] = False,
     layers: Annotated[int | None, typer.Option(metavar="N", help="Only the first N layers.")] = None,
     offline: Annotated[bool, typer.Option("--offline", help="Never fetch weights.")] = False,

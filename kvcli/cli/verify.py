@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from kvcli.cli import complete
 from kvcli.cli.weights import DEFAULT_MODEL, require_run_extra
 from kvcli.errors import EXIT_NO
 from kvcli.model.cut import cut_layers
@@ -20,11 +21,15 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=
 
 @app.command()
 def verify(
-    model: Annotated[str, typer.Argument(help="Preset, config.json, .gguf or hub id to check; weights are random.")] = DEFAULT_MODEL,
+    model: Annotated[
+        str, typer.Argument(help="Preset, config.json, .gguf or hub id to check; weights are random.", autocompletion=complete.models)
+    ] = DEFAULT_MODEL,
     ctx: Annotated[str, typer.Option(metavar="TOKENS", help="Contexts at which the cache's memory is checked.")] = "256,512,1024",
     layers: Annotated[int | None, typer.Option(metavar="N", help="Only the first N layers.")] = None,
-    dtype: Annotated[str, typer.Option(metavar="T", help="fp32, bf16 or fp16; logits are compared in fp32 only.")] = "fp32",
-    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or cuda:1.")] = "auto",
+    dtype: Annotated[
+        str, typer.Option(metavar="T", help="fp32, bf16 or fp16; logits are compared in fp32 only.", autocompletion=complete.compute_types)
+    ] = "fp32",
+    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or cuda:1.", autocompletion=complete.torch_devices)] = "auto",
     offline: Annotated[bool, typer.Option("--offline", help="Never use the network; hub ids come from the cache.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:

@@ -52,7 +52,9 @@ def profiles() -> tuple[Profile, ...]:
 
 def instance(part: Accelerator, profile: str) -> Accelerator:
     """That slice of the part, as a part. Raises BadInput that lists the part's profiles."""
-    wanted = profile.strip().lower().removeprefix("mig").strip(" -").partition("+")[0]  # media engines change nothing here
+    wanted = (
+        profile.strip().lower().removeprefix("mig").strip(" -").partition("+")[0].removesuffix(".me")
+    )  # media engines change nothing here
     own = [each for each in profiles() if each.part == part.id]
     if not own:
         raise BadInput(
@@ -66,6 +68,19 @@ def instance(part: Accelerator, profile: str) -> Accelerator:
     raise BadInput(
         f"{part.id} has no MIG profile {profile[:40]!r}", hint="it has " + ", ".join(each.name for each in own), code="unknown_mig_profile"
     )
+
+
+def larger(part: Accelerator) -> list[tuple[str, Accelerator]]:
+    """(profile, slice) of the same card with more memory than the slice `part`, the smallest first; empty where it is no slice."""
+    whole = by_driver_name(part.driver_name.partition(" MIG ")[0]) if is_slice(part) else []
+    own = [(each.name, _slice(whole[0], each)) for each in profiles() if len(whole) == 1 and each.part == whole[0].id]
+    return sorted(
+        (pair for pair in own if (pair[1].memory_bytes or 0) > (part.memory_bytes or 0)), key=lambda pair: pair[1].memory_bytes or 0
+    )
+
+
+def is_slice(part: Accelerator) -> bool:
+    return " MIG " in part.name
 
 
 def instance_of(name: str) -> Accelerator | None:

@@ -85,9 +85,14 @@ def parse_weights(text: str) -> DType | Mix:
     """The weight type, or mix of GGUF types, that a user named in any case. Raises BadInput that lists the names."""
     found = parse_mix(text) or INT4_GROUPS.get(text.strip().lower()) or known(text)
     if found is None:
-        names = ", ".join((*(kind.name for kind in (*COMPUTE, *LINEAR_ONLY, *INT4_GROUPS.values())), *MIXES))
-        raise BadInput(f"--weights {text[:40]!r} is not a type that kvcli knows", hint=f"one of {names}", code="unknown_dtype")
+        hint = "one of " + ", ".join(type_names())
+        raise BadInput(f"--weights {text[:40]!r} is not a type that kvcli knows", hint=hint, code="unknown_dtype")
     return found
+
+
+def type_names() -> tuple[str, ...]:
+    """What `--weights` takes."""
+    return (*(kind.name for kind in (*COMPUTE, *LINEAR_ONLY, *INT4_GROUPS.values())), *MIXES)
 
 
 @lru_cache(maxsize=64)  # the same at every point of a sweep and every step of a search

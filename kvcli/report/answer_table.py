@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from kvcli.plan.answers.answer import Answer
 from kvcli.plan.answers.search import Solved
 from kvcli.report.plan_table import print_terminal
-from kvcli.report.table import Column
-from kvcli.report.table import print_terminal as print_table
+from kvcli.report.table import Column, Table, say
 from kvcli.units import format_bytes, format_seconds
 
 _WHAT = {
@@ -25,31 +24,38 @@ _WHAT = {
 
 def print_answer(found: Answer) -> None:
     """The verdict first, then the plan it is about."""
-    if found.solved is not None:
-        _print_solved(found.solved)
-    for met in found.requirements:
-        print(f"{'met' if met.met else 'NOT met'}: {met.requirement.text} - {met.said}")
-    if found.changes:
-        print("would pass with " + ", or ".join(f"{change.option} {change.value}" for change in found.changes))
-    elif not found.yes and found.solved is None:
-        print("no shorter context, smaller batch, narrower cache or number of devices alone would pass")
+    for line in answer_lines(found):
+        say(line)
     print()
     print_terminal([found.plan])
 
 
-def _print_solved(solved: Solved) -> None:
+def answer_lines(found: Answer) -> list[str]:
+    """What was solved for, each requirement, and what would pass instead."""
+    lines = [] if found.solved is None else [_solved(found.solved)]
+    lines += [f"{'met' if met.met else 'NOT met'}: {met.requirement.text} - {met.said}" for met in found.requirements]
+    if found.changes:
+        lines.append("would pass with " + ", or ".join(f"{change.option} {change.value}" for change in found.changes))
+    elif not found.yes and found.solved is None:
+        lines.append("no shorter context, smaller batch, narrower cache or number of devices alone would pass")
+    return lines
+
+
+def _solved(solved: Solved) -> str:
     what = _WHAT[solved.unknown]
     if solved.value is None:
-        print(f"{what}: none - {solved.reason}")
-        return
+        return f"{what}: none - {solved.reason}"
     if isinstance(solved.value, tuple):
-        print(f"{what}: {', '.join(solved.value)}")
-        return
+        return f"{what}: {', '.join(solved.value)}"
     value = f"{solved.value:,}" if isinstance(solved.value, int) else solved.value
-    print(f"{what}: {value} - {solved.binding} binds: {solved.reason}" if solved.beyond else f"{what}: {value} - {solved.reason}")
+    return f"{what}: {value} - {solved.binding} binds: {solved.reason}" if solved.beyond else f"{what}: {value} - {solved.reason}"
 
 
 def print_many(answers: Sequence[Answer]) -> None:
+    many_table(answers).print()
+
+
+def many_table(answers: Sequence[Answer]) -> Table:
     """One line an answer."""
     rows = []
     for each in answers:
@@ -86,8 +92,9 @@ def print_many(answers: Sequence[Answer]) -> None:
     )
     kept = [index for index, title in enumerate(titles) if title in ("model", "context", "passes") or len({row[index] for row in rows}) > 1]
     left = ("model", "devices", "engine", "cache type", "binding", "passes")
-    columns = [Column(titles[index], right=titles[index] not in left) for index in kept]
-    print_table(columns, [[row[index] for index in kept] for row in rows])
+    keys = ("model", "context", "batch", "devices", "engine", "cache type")
+    columns = [Column(titles[index], right=titles[index] not in left, key=titles[index] in keys) for index in kept]
+    return Table(columns, [[row[index] for index in kept] for row in rows])
 
 
 def _short(solved: Solved) -> str:

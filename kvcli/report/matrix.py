@@ -8,7 +8,7 @@ from typing import Protocol
 from kvcli.errors import KvcliError
 from kvcli.plan.plan import Plan
 from kvcli.plan.request import PlanRequest
-from kvcli.report.table import Column, print_terminal
+from kvcli.report.table import Column, Table, say
 from kvcli.units import format_bytes
 
 
@@ -37,14 +37,26 @@ _OF_REQUEST: dict[str, Callable[[PlanRequest], str]] = {
 
 
 def print_matrix(plans: Sequence[Plan], failed: Sequence[Failed], axes: Sequence[str]) -> None:
-    """Rows are the first axis, columns the second; a point that cannot be planned is a dash, with its reason below."""
+    """Each matrix with the reasons of its dashes below."""
+    for found, reasons in matrices(plans, failed, axes):
+        found.print()
+        for reason in reasons:
+            say(reason)
+
+
+def matrices(plans: Sequence[Plan], failed: Sequence[Failed], axes: Sequence[str]) -> list[tuple[Table, list[str]]]:
+    """One matrix for each model and engine: rows are the first axis, columns the second; a point that cannot be planned is a dash,
+    with its reason beside the table."""
+    found = []
     for name, engine in dict.fromkeys((plan.spec.name, plan.cache.engine) for plan in plans):
         mine = [plan for plan in plans if (plan.spec.name, plan.cache.engine) == (name, engine)]
         missing = [each for each in failed if (each.request.spec.name, each.request.engine.name) == (name, engine)]
-        _print_one(name, engine, mine, missing, axes)
+        reasons = [f"-: {message}" for message in dict.fromkeys(each.error.message for each in missing)]
+        found.append((_matrix(name, engine, mine, missing, axes), reasons))
+    return found
 
 
-def _print_one(name: str, engine: str, plans: Sequence[Plan], failed: Sequence[Failed], axes: Sequence[str]) -> None:
+def _matrix(name: str, engine: str, plans: Sequence[Plan], failed: Sequence[Failed], axes: Sequence[str]) -> Table:
     cells: dict[tuple[str, ...], str] = {}
     for plan in plans:
         size = format_bytes(plan.device_bytes if plan.memory is None else plan.memory.total_bytes)
@@ -59,6 +71,4 @@ def _print_one(name: str, engine: str, plans: Sequence[Plan], failed: Sequence[F
     of = f" of {format_bytes(usable.pop())} usable" if len(usable) == 1 else ""
     title = f"{name}, {engine}: " + (f"memory of the fullest device, at least{of}" if of or usable else "weights and cache")
     first = axes[0] + (f" \\ {axes[1]}" if len(axes) > 1 else "")
-    print_terminal([Column(first), *(Column(column or "bytes") for column in columns)], body, title=title)
-    for message in dict.fromkeys(each.error.message for each in failed):
-        print(f"-: {message}")
+    return Table([Column(first), *(Column(column or "bytes") for column in columns)], body, title)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from kvcli.hardware.accelerators import find
+from kvcli.hardware.accelerators import Accelerator, find
 from kvcli.plan.drafter import DraftPlan
 from kvcli.plan.lines import latency_on
 from kvcli.plan.plan import Plan
@@ -13,7 +13,7 @@ from kvcli.plan.sharing.shared import Shared
 from kvcli.plan.time.latency import Latency
 from kvcli.plan.weights import WeightBytes, expected_read_bytes
 from kvcli.report import budget_table, table
-from kvcli.report.table import Column
+from kvcli.report.table import Column, Table
 from kvcli.report.time_rows import time_rows
 from kvcli.units import (
     exact_bytes,
@@ -28,6 +28,9 @@ from kvcli.units import (
 
 #: Parts that many people have or rent, for a plan without a device.
 WELL_KNOWN = ("rtx4090", "rtx5090", "l4", "l40s", "a100-sxm4-80", "h100-sxm5-80", "h200-sxm", "b200", "mi300x")
+
+#: What a floor is.
+FLOOR = "times that no correct execution beats"
 
 #: A verdict in a column.
 VERDICTS = {"fits": "yes", "fits_if": "maybe", "does_not_fit": "no"}
@@ -68,13 +71,13 @@ def _stored(plan: Plan) -> str:
 
 #: title, cell, and whether the column stands even where all rows agree
 COLUMNS: tuple[tuple[Column, Callable[[Plan], str], bool], ...] = (
-    (Column("model", right=False), lambda plan: plan.spec.name, False),
-    (Column("context"), lambda plan: f"{plan.workload.context_tokens:,}", True),
-    (Column("batch"), lambda plan: str(plan.workload.batch_size), False),
-    (Column("device", right=False), lambda plan: plan.device.id if plan.device else "", False),
-    (Column("engine", right=False), lambda plan: f"{plan.cache.engine} {plan.cache.engine_version}".strip(), False),
-    (Column("cache type", right=False), lambda plan: plan.cache.kv.label, False),
-    (Column("weights", right=False), lambda plan: plan.weights.dtype, False),
+    (Column("model", right=False, key=True), lambda plan: plan.spec.name, False),
+    (Column("context", key=True), lambda plan: f"{plan.workload.context_tokens:,}", False),
+    (Column("batch", key=True), lambda plan: str(plan.workload.batch_size), False),
+    (Column("device", right=False, key=True), lambda plan: _devices(plan), False),
+    (Column("engine", right=False, key=True), lambda plan: f"{plan.cache.engine} {plan.cache.engine_version}".strip(), False),
+    (Column("cache type", right=False, key=True), lambda plan: plan.cache.kv.label, False),
+    (Column("weights", right=False, key=True), lambda plan: plan.weights.dtype, False),
     (Column("cache needed"), lambda plan: format_bytes(plan.cache.needed_bytes + plan.cache.state_bytes), True),
     (Column("stored"), _stored, True),
     (Column("with weights"), lambda plan: format_bytes(plan.total_bytes), True),
@@ -103,13 +106,15 @@ def print_csv(plans: Sequence[Plan]) -> None:
 
 
 def print_markdown(plans: Sequence[Plan]) -> None:
-    print(f"{_common(plans)}\n\n{table.markdown(*_columns(plans))}")
+    found = plans_table(plans)
+    print(f"{found.title}\n\n{table.markdown(found.columns, found.rows)}")
 
 
 def _common(plans: Sequence[Plan]) -> str:
     """What all rows share, in words: it has no column."""
     facts = (
         {plan.spec.name for plan in plans},
+        {f"{plan.workload.context_tokens:,} tokens" for plan in plans},
         {f"{plan.workload.batch_size:,} sequence{'s' if plan.workload.batch_size > 1 else ''}" for plan in plans},
         {f"{plan.cache.kv.label} cache" for plan in plans},
         {f"{plan.weights.dtype} weights" for plan in plans},
@@ -120,38 +125,58 @@ def _common(plans: Sequence[Plan]) -> str:
 
 
 def _where(plan: Plan) -> str:
-    if plan.device is None:
-        return ""
+    return f"on {_devices(plan)}" if plan.device else ""
+
+
+def _devices(plan: Plan) -> str:
+    """`4 x h100-sxm5-80`; how many, where none is named; empty for one of these."""
     count = plan.shared.split.devices if plan.shared else 1
-    return f"on {count} x {plan.device.id}" if count > 1 else f"on {plan.device.id}"
+    if plan.device is None:
+        return f"{count} devices" if count > 1 else ""
+    return f"{count} x {plan.device.id}" if count > 1 else plan.device.id
 
 
 def print_terminal(plans: Sequence[Plan]) -> None:
     if len(plans) == 1:
         _print_one(plans[0])
         return
-    table.print_terminal(*_columns(plans), title=_common(plans))
-    if len({plan.cache.engine for plan in plans}) > 1:
-        _print_causes(plans)
+    plans_table(plans).print()
+    for line in cause_lines(plans):
+        table.say(line)
 
 
-def _print_causes(plans: Sequence[Plan]) -> None:
-    """Why each engine stores something else than is needed."""
-    for plan in plans:
-        cache = plan.cache
-        if cache.causes:
-            what = ", ".join(f"{cause} {format_bytes(size)}" for cause, size in cache.causes)
-            print(f"{plan.spec.name}, {plan.workload.context_tokens:,} tokens, {cache.engine}: needed + {what}")
+def cause_lines(plans: Sequence[Plan]) -> list[str]:
+    """Of several engines: why each stores something else than is needed."""
+    if len({plan.cache.engine for plan in plans}) == 1:
+        return []
+    facts = [
+        (
+            plan.spec.name,
+            f"{plan.workload.context_tokens:,} tokens",
+            f"batch {plan.workload.batch_size:,}",
+            _devices(plan),
+            plan.cache.kv.label,
+        )
+        for plan in plans
+    ]
+    varying = [at for at, column in enumerate(zip(*facts, strict=True)) if len(set(column)) > 1]
+    lines = []
+    for plan, fact in zip(plans, facts, strict=True):
+        if plan.cache.causes:
+            what = ", ".join(f"{cause} {format_bytes(size)}" for cause, size in plan.cache.causes)
+            lines.append(", ".join([*(fact[at] for at in varying), plan.cache.engine]) + f": needed + {what}")
+    return lines
 
 
-def _columns(plans: Sequence[Plan]) -> tuple[list[Column], list[list[str]]]:
-    """The columns that vary or always stand, without those that are empty throughout."""
+def plans_table(plans: Sequence[Plan]) -> Table:
+    """The columns that vary or always stand, without those that are empty throughout; the title says what all share."""
     kept = []
     for column, cell, always in COLUMNS:
         cells = [cell(plan) for plan in plans]
         if any(cells) and (always or len(set(cells)) > 1):
             kept.append((column, cells))
-    return [column for column, _ in kept], [list(row) for row in zip(*(cells for _, cells in kept), strict=True)]
+    rows = [list(row) for row in zip(*(cells for _, cells in kept), strict=True)]
+    return Table([column for column, _ in kept], rows, _common(plans))
 
 
 def _resident(weights: WeightBytes) -> list[tuple[str, int]]:
@@ -162,36 +187,47 @@ def _resident(weights: WeightBytes) -> list[tuple[str, int]]:
 
 
 def _print_one(plan: Plan) -> None:
-    spec, cache, weights, work = plan.spec, plan.cache, plan.weights, plan.workload
-    expected = expected_read_bytes(spec, weights, work.batch_size)
+    rows = [*ledger_rows(plan), *(shared_rows(plan.shared) if plan.shared else ())]
+    cells = [[name, format_bytes(amount), exact_bytes(amount)] for name, amount in rows]
+    table.print_terminal([Column("", right=False), Column(""), Column("")], cells, title=plan_title(plan))
+    print()
+    budget_table.print_budget(plan)
+    floors = floors_table(plan)
+    if isinstance(floors, str):
+        print(floors)
+    else:
+        floors.print()
+
+
+def plan_title(plan: Plan) -> str:
+    spec, work = plan.spec, plan.workload
     sequences = "1 sequence" if work.batch_size == 1 else f"{work.batch_size:,} sequences"
     parameters = f"{format_parameters(spec.parameters)} parameters"
-    title = f"{spec.name}: {parameters}, {sequences} of {format_tokens(work.context_tokens)} tokens, {cache.kv.label} cache"
-    stored = f"stored by {cache.engine}" + (f" {cache.engine_version}" if cache.engine_version else "")
-    rows = [
+    return f"{spec.name}: {parameters}, {sequences} of {format_tokens(work.context_tokens)} tokens, {plan.cache.kv.label} cache"
+
+
+def full_title(plan: Plan) -> str:
+    """With whose storage rule it is, and where."""
+    return ", ".join(part for part in (plan_title(plan), f"stored by {budget_table.engine_name(plan)}", _where(plan)) if part)
+
+
+def ledger_rows(plan: Plan) -> list[tuple[str, int]]:
+    """The cache, the weights, a drafter and their total, in bytes; what belongs to the row above is indented."""
+    cache, weights, batch = plan.cache, plan.weights, plan.workload.batch_size
+    expected = expected_read_bytes(plan.spec, weights, batch)
+    return [
         ("KV cache, newest token of one", cache.bytes_per_token),
         ("  needed", cache.needed_bytes),
         *([("  constant state", cache.state_bytes)] if cache.state_bytes else []),
-        (f"  {stored}", cache.stored_bytes),
+        (f"  stored by {budget_table.engine_name(plan)}", cache.stored_bytes),
         *((f"    {cause}", size) for cause, size in cache.causes),
         ("  read by each step", cache.read_bytes_per_step),
         *_resident(weights),
         ("  read by each step" if expected is None else "  read by each step, at least", weights.read_bytes_per_step),
-        *([("  estimate with even routing", expected)] if expected is not None and work.batch_size > 1 else []),
+        *([("  estimate with even routing", expected)] if expected is not None and batch > 1 else []),
         *(draft_rows(plan.draft) if plan.draft else ()),
         ("total: weights + stored cache", plan.total_bytes),
-        *(shared_rows(plan.shared) if plan.shared else ()),
     ]
-    cells = [[name, format_bytes(amount), exact_bytes(amount)] for name, amount in rows]
-    table.print_terminal([Column("", right=False), Column(""), Column("")], cells, title=title)
-    print()
-    budget_table.print_budget(plan)
-    if plan.latency and plan.device:
-        _print_floors(plan, plan.latency)
-    elif plan.device:
-        print(f"no floors on {plan.device.name}: no rate is known that it cannot exceed")
-    else:
-        _print_well_known(plan)
 
 
 def draft_rows(draft: DraftPlan) -> list[tuple[str, int]]:
@@ -229,10 +265,16 @@ def shared_rows(shared: Shared) -> list[tuple[str, int]]:
     return rows
 
 
-def _print_floors(plan: Plan, times: Latency) -> None:
-    device = plan.device
-    if device is None:
-        return
+def floors_table(plan: Plan) -> Table | str:
+    """Of the plan's device, of well-known ones where it has none, or the sentence that says why there are none."""
+    if plan.latency and plan.device:
+        return _floors(plan, plan.latency, plan.device)
+    if plan.device:
+        return f"no floors on {plan.device.name}: no rate is known that it cannot exceed"
+    return _well_known(plan)
+
+
+def _floors(plan: Plan, times: Latency, device: Accelerator) -> Table:
     peak = device.peak_bound(*plan.weights.multiply_units)
     batch = plan.workload.batch_size
     ridge = f"ridge {four_digits(times.ridge)} FLOP/B" if times.ridge else "ridge unknown"
@@ -253,10 +295,10 @@ def _print_floors(plan: Plan, times: Latency) -> None:
     rates = f"{format_bandwidth(device.bandwidth_bound_bytes_per_s)}" + (f", {format_flops(peak)}/s" if peak else ", peak unknown")
     count = plan.shared.split.devices if plan.shared else 1
     title = f"floors on {f'{count} x ' if count > 1 else ''}{device.name} ({rates}{' each' if count > 1 else ''})"
-    table.print_terminal([Column("", right=False), Column(""), Column("", right=False)], rows, title=title)
+    return Table([Column("", right=False), Column(""), Column("", right=False)], rows, title)
 
 
-def _print_well_known(plan: Plan) -> None:
+def _well_known(plan: Plan) -> Table:
     """Floors on some parts, computed from the same two ledger lines."""
     rows = []
     for part in map(find, WELL_KNOWN):
@@ -275,4 +317,4 @@ def _print_well_known(plan: Plan) -> None:
     devices = "device" if plan.shared is None or plan.shared.split.alone else f"{plan.shared.split.devices} of"
     titles = (devices, "usable", "fits", "decode floor", "tokens/s max", "prefill floor")
     columns = [Column(title, right=title not in (devices, "fits")) for title in titles]
-    table.print_terminal(columns, rows, title="floors: times that no correct execution beats; fits: weights and cache alone")
+    return Table(columns, rows, f"floors: {FLOOR}; fits: weights and cache alone")

@@ -9,8 +9,8 @@ from typing import Any
 from kvcli.errors import BadInput
 from kvcli.model import presets
 from kvcli.model.spec import ModelSpec
-from kvcli.report.table import Column, print_terminal
-from kvcli.units import format_parameters, format_tokens
+from kvcli.report.table import Column, print_terminal, say
+from kvcli.units import format_parameters
 
 #: A JSON document, and the function that prints the same for people.
 Answer = tuple[dict[str, Any], Callable[[], None]]
@@ -47,7 +47,7 @@ def listing(family: str | None, max_params: str | None) -> Answer:
                 s.model_type,
                 format_parameters(s.parameters),
                 format_parameters(s.active_parameters),
-                format_tokens(s.max_context_tokens),
+                f"{s.max_context_tokens:,}",
             ]
             for s in specs
         ]
@@ -74,7 +74,7 @@ def one(name: str) -> Answer:
     document = {"schema_version": 1, **_summary(spec), "groups": groups, "around_the_layers": _around(spec), "kvcli": preset.block}
 
     def show() -> None:
-        print(f"{spec.name} ({spec.model_type}): {spec.parameters:,} parameters, {spec.active_parameters:,} read for one token")
+        say(f"{spec.name} ({spec.model_type}): {spec.parameters:,} parameters, {spec.active_parameters:,} read for one token")
         columns = [Column("layers", right=False), Column("count"), Column("remembers", right=False), Column("parameters each")]
         rows = [
             [f"from {group.first}", str(group.count), "; ".join(map(_describe, group.records)) or "nothing", f"{group.parameters.total:,}"]
@@ -86,8 +86,8 @@ def one(name: str) -> Answer:
         )
         for key in ("source", "parameters_source", "note"):
             if key in preset.block:
-                print(f"{key.replace('_', ' ')}: {preset.block[key]}")
-        print("also called: " + ", ".join(preset.hub_ids))
+                say(f"{key.replace('_', ' ')}: {preset.block[key]}")
+        say("also called: " + ", ".join(preset.hub_ids))
 
     return document, show
 

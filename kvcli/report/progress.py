@@ -1,10 +1,45 @@
-"""Progress on stderr: a bar on a terminal, nothing in a log."""
+"""Progress on stderr: a bar or a count on a terminal, erased at the end; nothing in a log."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import IO
+
+#: Seconds of work before a count shows, and between two of its states.
+QUIET_S, EVERY_S = 1.0, 0.1
+#: What a terminal echoes of an interrupt.
+ECHO = "^C"
+
+
+@contextmanager
+def counting(
+    total: int, verb: str, stream: IO[str] | None = None, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Callable[[], None]]:
+    """A function to call after each of `total` steps; `planned 1,200 of 5,000` shows once they take longer than a moment."""
+    out = sys.stderr if stream is None else stream
+    done, shown, after = 0, "", clock() + QUIET_S
+
+    def step() -> None:
+        nonlocal done, shown, after
+        done += 1
+        if done < total and (now := clock()) >= after:
+            shown, after = f"{verb} {done:,} of {total:,}", now + EVERY_S
+            out.write(f"\r{shown}")
+            out.flush()
+
+    if total < 2 or not out.isatty():
+        yield lambda: None
+        return
+    try:
+        yield step
+    finally:
+        if shown:
+            # blanks and returns alone, which every terminal understands
+            out.write(f"\r{' ' * (len(shown) + len(ECHO))}\r")
+            out.flush()
 
 
 @contextmanager

@@ -4,48 +4,76 @@ from __future__ import annotations
 
 import csv
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, NamedTuple
+
+#: Columns that are taken where a terminal says it has fewer, or none.
+LEAST_ROOM = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
+    """`key`: it says what a row is about, and is repeated where a table is split. Without any, the first column does."""
+
     title: str
     right: bool = True
+    key: bool = False
+
+
+class Table(NamedTuple):
+    """What a terminal and a page show alike."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str]]
+    title: str = ""
+
+    def print(self) -> None:
+        print_terminal(self.columns, self.rows, self.title)
 
 
 def print_terminal(columns: Sequence[Column], rows: Iterable[Sequence[str]], title: str = "", file: IO[str] | None = None) -> None:
-    """A light table that reads at 80 columns; colour and width follow the terminal, and plain text goes into pipes."""
+    """A light table, made narrow or split where the terminal (80 columns in a pipe) has no room; plain text goes into pipes."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, show_header=any(column.title for column in columns))
-    cells = [list(row) for row in rows]
-    widths = [_least_width(column, [row[index] for row in cells]) for index, column in enumerate(columns)]
-    for column, width in zip(columns, widths, strict=True):
-        table.add_column(column.title, justify="right" if column.right else "left", min_width=width, no_wrap=width > 0, overflow="fold")
-    for row in cells:
-        table.add_row(*(Text(cell) for cell in row))
+    from kvcli.report.layout import blocks
+
     console = Console(file=file or sys.stdout, highlight=False)
-    # a table that needs more room than there is takes it
-    console.width = max(console.width, sum(widths) + GAP * (len(columns) - 1))
+    console.width = max(console.width, LEAST_ROOM)
     if title:
         console.print(Text(title, style="bold"))
-    console.print(table)
+    for number, block in enumerate(blocks(columns, [list(row) for row in rows], console.width)):
+        if number:
+            console.print()
+        # a divider of one blank, and padding before it, after it, or both
+        padding = (0, 1) if block.gap == 3 else (0, 0, 0, 1)
+        table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, padding=padding, show_header=any(block.titles))
+        for heading, width, right, cut in zip(block.titles, block.widths, block.right, block.folds, strict=True):
+            table.add_column(heading, justify="right" if right else "left", min_width=0 if cut else width, no_wrap=not cut, overflow="fold")
+        for row in block.rows:
+            table.add_row(*(Text(cell) for cell in row))
+        # a name that needs more room than there is takes it
+        console.width = max(console.width, block.least_width)
+        console.print(table)
 
 
-#: Blanks between columns, and the longest text that is kept on one line.
-GAP = 3
-LONGEST_NAME = 24
+def print_title(title: str) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(file=sys.stdout, highlight=False).print(Text(title, style="bold"))
 
 
-def _least_width(column: Column, cells: Sequence[str]) -> int:
-    """Numbers and names are never cut or split; sentences are folded."""
-    longest = max([len(column.title), *map(len, cells)])
-    return longest if column.right or longest <= LONGEST_NAME else 0
+def say(text: str) -> None:
+    """A sentence or a list, folded at the width of the terminal (80 in a pipe) with its further lines set in."""
+    from rich.console import Console
+
+    width = max(Console(file=sys.stdout).width, LEAST_ROOM)
+    print("\n".join(textwrap.wrap(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)))
 
 
 def markdown(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> str:

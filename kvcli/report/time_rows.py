@@ -25,8 +25,7 @@ def time_rows(plan: Plan) -> list[list[str]]:
         span = f"first {format_seconds(grown.first_s)}, last {format_seconds(grown.last_s)}"
         rows.append(["output token, mean", format_seconds(grown.mean_s), f"{work.new_tokens:,} new tokens: {span}"])
     if asked:
-        first = "of one sequence" + (", its prefix computed" if work.shared_prefix_tokens and work.batch_size > 1 else "")
-        rows.append(["first token", format_seconds(ttft_floor_s(plan)), first])
+        rows.append(first_token_row(plan))
         batch, context = compute_bound_batch(times.steps), kv_passes_weights_context(times.steps)
         rows.append(["compute binds from", f"batch {batch:,}" if batch else "never", f"at {work.context_tokens:,} tokens"])
         rows.append(["cache passes weights", f"{context:,} tokens" if context else "never", f"at batch {work.batch_size:,}"])
@@ -48,6 +47,13 @@ def time_rows(plan: Plan) -> list[list[str]]:
         rows.append(["1M output tokens", four_digits(cost.output_per_million), f"at least, {price}"])
         rows.append(["1M prompt tokens", four_digits(cost.prompt_per_million), f"at least, {price}"])
     return rows
+
+
+def first_token_row(plan: Plan) -> list[str]:
+    """Of a plan with floors: before when one sequence cannot have its first token."""
+    work = plan.workload
+    first = "of one sequence" + (", its prefix computed" if work.shared_prefix_tokens and work.batch_size > 1 else "")
+    return ["first token", format_seconds(ttft_floor_s(plan)), first]
 
 
 def _seconds(each: Estimate) -> str:

@@ -290,7 +290,8 @@ def test_a_table_says_what_differs_and_what_is_common(kvcli, tmp_path):
     assert "fp32" in out
     assert "bf16" in out
     assert "bf16 cache, bf16 weights" not in out  # never a title that holds for some rows only
-    wide = kvcli("plan", "llama3-8b", "gpt2", "--ctx", "4k,32k", "--batch", "1,16", "--device", "l4", "--device", "b200").out
+    roomy = {"COLUMNS": "120"}
+    wide = kvcli("plan", "llama3-8b", "gpt2", "--ctx", "4k,32k", "--batch", "1,16", "--device", "l4", "--device", "b200", env=roomy).out
     rows = [line for line in wide.splitlines() if " l4 " in line or " b200 " in line]
     assert len(rows) == 16
     assert all(("iB" in row and " ms" in row) or " us" in row or " s" in row for row in rows)
@@ -365,7 +366,7 @@ def test_showing_a_preset(kvcli):
 def test_several_engines_side_by_side_with_the_reasons(kvcli):
     answer = kvcli("plan", "gemma3-27b", "--ctx", "32k", "--engine", "ideal", "--engine", "vllm", "--engine", "llama.cpp")
     assert answer.code == 0
-    assert "vllm: needed + padding layers 65.000 MiB, windows kept 6.500 MiB" in answer.out
+    assert "vllm: needed + padding layers 65.000 MiB, windows kept 6.500 MiB" in " ".join(answer.out.split())
     assert "-c 32768 -np 1" in answer.err
     plans = json.loads(kvcli("plan", "gemma3-27b", "--ctx", "32k", "--engine", "ideal", "--engine", "vllm", "--json").out)["plans"]
     assert [plan["kv_cache"]["engine"] for plan in plans] == ["ideal", "vllm"]

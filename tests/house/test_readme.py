@@ -53,7 +53,7 @@ def test_a_command_of_the_readme(kvcli, request, command, shown):
     if arguments[0] == "check":
         where = {"cwd": request.getfixturevalue("manual_files")}
     picture = arguments[arguments.index("--plot") + 1] if "--plot" in arguments else None
-    if picture:
+    if picture or "--html" in arguments:
         where = {"cwd": request.getfixturevalue("tmp_path")}
     answer = kvcli(*arguments, env={"CUDA_VISIBLE_DEVICES": "", **({"PYTHONPATH": str(README.parent)} if where else {})}, **where)
     # the gate is shown as it fails

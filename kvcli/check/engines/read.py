@@ -87,4 +87,5 @@ def _deployment(
         replicas=launch.replicas,
         problems=(*launch.problems, *draft.problems, *problems),
         unread=frozenset(draft.unread - draft.settings.keys()),
+        background=launch.background,
     )

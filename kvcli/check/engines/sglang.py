@@ -197,7 +197,7 @@ def _speculation(draft: Draft, given: dict[str, Given]) -> None:
     else:
         draft.set("speculation", f"{drafted}:{model}", said, place)
         if name != "STANDALONE":
-            text = f"kvcli has no rule for {name} heads and counts {model[:60]} as a draft model"
+            text = f"kvcli has no rule for {name} heads, and counts {model[:60]} as a draft model where it knows it"
             draft.problem("speculation_not_modelled", text, place)
 
 

@@ -50,6 +50,7 @@ RULES = {
 SWITCHES = {
     "--enable-prefix-caching": "prefix_caching",
     "--enforce-eager": "eager",
+    "--enable-sleep-mode": "sleep_mode",
     "--enable-expert-parallel": "expert_parallel",
     "--trust-remote-code": "trust_remote_code",
 }

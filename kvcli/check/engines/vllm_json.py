@@ -95,7 +95,7 @@ def speculation(draft: Draft, config: Mapping[str, Any], said: str, place: Place
     else:
         draft.set("speculation", f"{tokens}:{name}", said, place)
         if method not in (None, "draft_model"):
-            text = f"kvcli has no rule for {method} heads and counts {name[:60]} as a draft model"
+            text = f"kvcli has no rule for {method} heads, and counts {name[:60]} as a draft model where it knows it"
             draft.problem("speculation_not_modelled", text, place)
 
 

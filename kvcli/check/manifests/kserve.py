@@ -10,13 +10,16 @@ from kvcli.check.manifests.fileset import Document, FileSet, mappings
 from kvcli.check.manifests.pods import Around, launches_of_container, launches_of_pod, replicas_of
 from kvcli.check.manifests.rewrite import overlay, substituted
 from kvcli.check.manifests.workloads import read_workload
-from kvcli.check.nodes import Mapping, Scalar, Word
+from kvcli.check.nodes import Mapping, Scalar, Sequence, Word
 
 _RUNTIMES = ("ServingRuntime", "ClusterServingRuntime")
 _PLACEHOLDER = re.compile(r"\{\{\s*\.(Name|Namespace|Labels\.[\w./-]+|Annotations\.[\w./-]+)\s*\}\}")
 _CONTAINER = "kserve-container"
 #: keys of a predictor that are not a framework's name
 _PREDICTOR_KEYS = frozenset(["model", "containers", "workerSpec", "volumes", "affinity", "nodeSelector", "tolerations", "initContainers"])
+#: runtimes that KServe brings, and the one that starts vLLM over several nodes with the sizes of its workers
+_MULTINODE = "kserve-huggingfaceserver-multinode"
+_BROUGHT = frozenset(["kserve-huggingfaceserver", _MULTINODE])
 #: formats whose runtime KServe itself brings, so that none has to be among the files
 _BUILT_IN = frozenset(["huggingface"])
 
@@ -53,10 +56,18 @@ def read_inference_service(document: Document, files: FileSet) -> list[Launch]:
     container = overlay(
         own or Mapping((), model.place), model, joined=("args", "volumeMounts", "envFrom"), named=("env",), deep=("resources",)
     )
+    sizes = _worker_sizes(model, model_format, predictor) if runtime is None else ()
+    if sizes:
+        container = overlay(
+            Mapping(((Scalar("args", model.place), Sequence(sizes, model.place)),), model.place), container, joined=("args",)
+        )
     if container.get("name") is None:
         container = Mapping(((Scalar("name", model.place), Scalar(_CONTAINER, model.place)), *container.pairs), model.place)
     pod = overlay(base, predictor, joined=("volumes", "imagePullSecrets"), deep=("nodeSelector",))
-    around = _with_workers(around, predictor, base)._replace(
+    around = _with_workers(around, predictor, base)
+    if sizes and around.hosts == 1:
+        around = around._replace(hosts=_count(sizes[-1].text.partition("=")[2]))
+    around = around._replace(
         model=model.text("storageUri") or model.text("storage", "path") or model.text("storage", "key"),
         engine=model_format,
         problems=tuple(problems),
@@ -66,6 +77,24 @@ def read_inference_service(document: Document, files: FileSet) -> list[Launch]:
     for each in others:
         result += launches_of_container(each, pod, around._replace(model=None, engine=None, problems=()))
     return result
+
+
+def _worker_sizes(model: Mapping, model_format: Word | None, predictor: Mapping) -> tuple[Scalar, ...]:
+    """What KServe's own runtime for several nodes hands to vLLM: `--tensor-parallel-size` 1 and `--pipeline-parallel-size` 2 unless the
+    workers say others (config/runtimes/kserve-huggingfaceserver-multinode.yaml)."""
+    spec, named = predictor.get("workerSpec"), model.text("runtime")
+    if not isinstance(spec, Mapping):
+        return ()
+    if named.text != _MULTINODE if named is not None else model_format is None or model_format.text not in _BUILT_IN:
+        return ()
+    found = []
+    for key, option, default in (
+        ("tensorParallelSize", "--tensor-parallel-size", "1"),
+        ("pipelineParallelSize", "--pipeline-parallel-size", "2"),
+    ):
+        size = spec.text(key) or Word(default, spec.place)
+        found.append(Scalar(f"{option}={size.text}", size.place))
+    return tuple(found)
 
 
 def _custom(predictor: Mapping, around: Around) -> list[Launch]:
@@ -87,15 +116,19 @@ def _with_workers(around: Around, predictor: Mapping, runtime: Mapping) -> Aroun
         if word is not None:
             known[name] = word
             if key.startswith("pipeline"):
-                hosts = int(word.text) if word.text.isdigit() and len(word.text) < 6 else 1
+                hosts = _count(word.text)
     return around._replace(known=known, hosts=hosts)
+
+
+def _count(text: str) -> int:
+    return int(text) if text.isdigit() and 0 < len(text) < 6 else 1
 
 
 def _runtime(model: Mapping, model_format: Word | None, document: Document, files: FileSet, problems: list[Problem]) -> Document | None:
     named = model.text("runtime")
     if named is not None:
         found = files.find(_RUNTIMES, named.text, document)
-        if found is None:
+        if found is None and named.text not in _BROUGHT:
             message = f"the runtime {named.text} is not among the files, so its command and arguments are not known"
             problems.append(Problem("not_in_files", message, named.place))
         return found

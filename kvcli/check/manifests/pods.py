@@ -11,7 +11,7 @@ from kvcli.check.manifests.fileset import Document, FileSet, integer, joined, ma
 from kvcli.check.manifests.gpus import read_gpus
 from kvcli.check.nodes import Mapping as Node
 from kvcli.check.nodes import Place, Scalar, Sequence, Word
-from kvcli.check.shell.container_run import visible
+from kvcli.check.shell.container_run import hides_some, visible
 from kvcli.check.shell.program import Program, find_programs
 from kvcli.check.shell.script import split_words
 
@@ -88,6 +88,7 @@ def with_programs(launch: Launch, programs: Iterable[Program]) -> list[Launch]:
     for index, program in enumerate(programs, start=1):
         label = launch.container if index == 1 else f"{launch.container}#{index}"
         run = program.run
+        several = any(each.background for each in programs[:-1]) and not hides_some(program.environment)
         place = launch.place if index == 1 else program.words[0].place if program.words else launch.place
         problems = launch.problems
         if program.guarded and certain and program.words:
@@ -99,8 +100,9 @@ def with_programs(launch: Launch, programs: Iterable[Program]) -> list[Launch]:
                 image=launch.image or (run.image if run else None),
                 words=program.words,
                 environment=program.environment,
-                gpus=_narrowed(launch.gpus, program.gpus or _named(program), (certain or len(programs)) > 1),
+                gpus=_narrowed(launch.gpus, program.gpus or _named(program), several),
                 problems=problems,
+                background=program.background,
             )
         )
     return result or [launch]
@@ -113,7 +115,7 @@ def _named(program: Program) -> GpuRequest | None:
 
 
 def _narrowed(asked: GpuRequest | None, visible: GpuRequest | None, several: bool) -> GpuRequest | None:
-    """The container's devices, of which a program may see fewer; several programs that see them all share them."""
+    """The container's devices, of which a program may see fewer; several programs that run at once and see them all share them."""
     if asked is None:
         return visible
     if visible is None or visible.amount is None:

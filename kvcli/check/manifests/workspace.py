@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvcli.check.cards import devices_of
 from kvcli.check.launch import GpuRequest, Launch, Problem
 from kvcli.check.manifests.fileset import Document, FileSet
 from kvcli.check.manifests.pods import Around, launches_of_pod, place_of, replicas_of
@@ -10,6 +11,8 @@ from kvcli.check.nodes import Mapping, Scalar, Word
 from kvcli.check.yaml_reader import load_embedded
 
 _CONFIG = "inference_config.yaml"
+#: code of the Problem that ranks are those an operator usually takes
+BY_OPERATOR = "ranks_by_operator"
 
 
 def read_workspace(document: Document, files: FileSet) -> list[Launch]:
@@ -38,12 +41,21 @@ def read_workspace(document: Document, files: FileSet) -> list[Launch]:
     settings = _settings(root, document, files, problems)
     if settings is not None:
         words += flags(settings, negate=False)
-    if not any(word.text.startswith("--tensor-parallel-size") for word in words):
+    named = any(word.text.startswith("--tensor-parallel-size") for word in words)
+    if instance is not None and (devices := devices_of(instance.text)) is not None:
+        gpus = GpuRequest(devices, instance.place, cards=(instance,))
+        if not named and devices > 1:
+            words += [Word("--tensor-parallel-size", instance.place), Word(str(devices), instance.place)]
+            message = f"KAITO splits the model over the {devices} GPUs of {instance.text} unless the configuration says how"
+            problems.append(Problem(BY_OPERATOR, message, instance.place, matters=False))
+    elif not named:
         message = "KAITO splits the model over all GPUs of a node unless the configuration says how, and their number is not known here"
         problems.append(Problem("parallel_by_operator", message, preset.place))
+    if not any(word.text.startswith("--max-model-len") for word in words):
+        words.append(Word("--kaito-max-probe-steps=6", preset.place))  # its server then tries which length fits
     if count > 1:
         message = f"{count} nodes are asked for, and KAITO decides how many of them serve one instance"
-        problems.append(Problem("hosts_by_operator", message, place_of(document), matters=False))
+        problems.append(Problem("parallel_by_operator", message, place_of(document)))
     engine = document.node.text("metadata", "annotations", "kaito.sh/runtime")
     if engine is not None and engine.text != "vllm":
         words = [preset]

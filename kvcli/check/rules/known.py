@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from kvcli.check.case import Case, passed
+import re
+
+from kvcli.check.case import Case, Without, passed
+from kvcli.check.nodes import Place
 from kvcli.check.rules.shape import SPLIT_CODES
 from kvcli.check.verdict import Outcome
 
@@ -24,12 +27,31 @@ def model(case: Case) -> list[Outcome]:
     found = []
     if case.found.label:
         found.append(Outcome("KV009", "note", case.found.label, place))
+    found += [_left_out(case, each, place) for each in case.without]
     error = case.error
     # what the command line of a plan offers there is no change to a deployment
     hint = error.hint if error is not None and "--engine" not in error.hint else ""
     if error is not None and error.code not in (*SPLIT_CODES, "unsupported_kv_dtype", "unknown_dtype"):
         found.append(Outcome("KV009", case.unknown_level, f"it cannot be planned: {error.message}", place, fix=hint))
     return found or [passed("KV009", case)]
+
+
+def _left_out(case: Case, each: Without, model: Place) -> Outcome:
+    """A bound is planned, and says so."""
+    if each.setting == "engine":
+        message = f"{in_version(case, each.error.message)}: what no engine can do without is counted instead, the least that it stores"
+        return Outcome("KV009", case.unknown_level, message, model)
+    message = f"{each.error.message}: it is not counted, so the target needs more than is said here"
+    hint = each.error.hint if "--" not in each.error.hint else ""
+    return Outcome("KV009", case.unknown_level, message, case.place(each.setting), fix=hint)
+
+
+def in_version(case: Case, message: str) -> str:
+    """With the engine's own version instead of the one whose rule was asked."""
+    engine, said = case.deployment.engine, case.deployment.version
+    version = said.text.lower().removeprefix("v") if said else case.deployment.assumed_version
+    message = re.sub(rf"{engine} [\d.]+ did not know", f"kvcli has no rule of {engine} 0.0 for", message)
+    return re.sub(rf"{re.escape(engine)} \d[\d.]*\d", lambda _: f"{engine} {version[:40]}".strip(), message)
 
 
 def understood(case: Case) -> list[Outcome]:

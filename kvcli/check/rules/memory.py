@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from kvcli.check import fixes
 from kvcli.check.case import Case, passed, planned, skipped
+from kvcli.check.deployment import Deployment
+from kvcli.check.launch import Problem
+from kvcli.check.neighbours import too_much
+from kvcli.check.pool import held_in, pool_tokens, too_small
 from kvcli.check.requests import may_take_whole, number
+from kvcli.check.rules.admission import beside_others, shares_beside, size_said, small_pool, tgi_refuses
 from kvcli.check.rules.pool import short_pool
 from kvcli.check.verdict import Outcome
 from kvcli.check.words import are, plural, spelled
@@ -28,6 +34,7 @@ SOFTEN = (
     "lora_rank_unknown",
     "conditional_command",
     "not_rendered",
+    "parallel_by_operator",
 )
 #: Engines that put on the host what does not fit.
 SPILL = ("ollama",)
@@ -56,6 +63,10 @@ def does_not_fit(case: Case) -> Outcome:
         if whole is None or not fixes.surely_fits(whole):
             message = f"{what} fit {_device(case)} only if the prompt is taken in chunks, which not every vllm of this version does unasked"
             return Outcome("KV001", "warning", message, place, equation(memory), "--enable-chunked-prefill")
+    if memory.fits and (crowded := too_much(case)) is not None:
+        return beside_others(case, crowded, _unread(case.deployment) is not None or any(map(_unread, case.deployment.beside)))
+    if memory.fits and too_small(case):
+        return small_pool(case, tokens)
     if memory.verdict == "fits":
         return passed("KV001", case, f"{what} fit {_device(case)}", equation(memory))
     shortest = planned(at_context(asked.request, 1))
@@ -74,10 +85,14 @@ def does_not_fit(case: Case) -> Outcome:
     return Outcome("KV001", "warning", message, place, equation(memory), fixes.to_fit(case))
 
 
+def _unread(deployment: Deployment) -> Problem | None:
+    return next((each for each in deployment.problems if each.code in SOFTEN), None)
+
+
 def _allowed(case: Case, memory: MemoryPlan, spared: int, starts_short: bool, auto: bool) -> str:
     """What lets the engine start all the same, or might; empty where nothing does."""
     engine = case.deployment.engine
-    unread = next((each for each in case.deployment.problems if each.code in SOFTEN), None)
+    unread = _unread(case.deployment)
     if unread is not None:
         return f"that is not certain, because {unread.message}"
     if spared >= -memory.headroom_bytes and spared:
@@ -88,7 +103,7 @@ def _allowed(case: Case, memory: MemoryPlan, spared: int, starts_short: bool, au
     if auto and starts_short:
         longest = fixes.longest_context(case, fixes.may_fit)
         return f"the engine lowers the length by itself, to {plural(longest, 'token')} at most"
-    if engine not in REFUSE_TO_START and starts_short:
+    if engine not in REFUSE_TO_START and starts_short and not tgi_refuses(case):
         longest = fixes.longest_context(case, fixes.may_fit)
         return f"requests of more than {plural(longest, 'token')} are refused or never finish"
     return ""
@@ -166,13 +181,23 @@ def headroom(case: Case) -> list[Outcome]:
                     fix = fixes.to_pass(case, _under(most))
                     found.append(Outcome("KV002", "error", message, limit.place, formula, fix))
                 else:
-                    found.append(Outcome("KV002", "warning", message, limit.place, formula))
+                    found.append(Outcome("KV002", "warning", message, limit.place, formula, fixes.to_hold(case, _holds_under(most))))
                 break
     return found or [passed("KV002", case)]
 
 
 def _under(most: int) -> fixes.Passes:
     return lambda plan: plan.memory is not None and _used(plan.memory, high=False) <= most
+
+
+def _holds_under(most: int) -> Callable[[Case], bool]:
+    """All users at once, with overheads as high as they may be."""
+
+    def holds(case: Case) -> bool:
+        plan = loaded(case)
+        return plan is not None and plan.memory is not None and _used(plan.memory, high=True) <= most
+
+    return holds
 
 
 def _loads(plan: Plan | None) -> list[tuple[int, str, str]]:
@@ -201,7 +226,7 @@ def sequences_held(case: Case) -> tuple[int, int] | None:
     if pool is None:
         return None
     instances = max(1, case.deployment.replicas) * asked.request.split.data * asked.request.split.attention_data
-    low, high = (instances * math.floor(amount.concurrency) for amount in (pool.least, pool.most))
+    low, high = (instances * math.floor(held_in(case, amount)) for amount in (pool.least, pool.most))
     running = number(case.deployment, "max_sequences")
     bound = running * instances if running else None
     return (min(low, bound), min(high, bound)) if bound else (low, high)
@@ -239,6 +264,10 @@ def too_few_sequences(case: Case) -> Outcome:
     else:
         message = f"of {plural(users, 'user')} at {length} at most {high:,} {'is' if high == 1 else 'are'} held at once: the others wait"
     formula = f"floor(pool / request) x instances = {low:,} to {high:,} < {users:,}"
+    wider = sequences_held(case.changed(kv_tokens="auto")) if pool_tokens(case) else None
+    if wider is not None and wider[0] >= users:
+        fix = f"leave {size_said(case)} out"
+        return Outcome("KV007", "warning", f"{message} in the pool that is set", case.place("kv_tokens"), formula, fix)
     return Outcome("KV007", "warning", message, place, formula, _more_instances(case, low, users))
 
 
@@ -257,9 +286,13 @@ def memory_fraction(case: Case) -> Outcome:
         return skipped("KV011", case, why)
     share, memory, place = float(found.value), case.plan.memory, case.place("memory_fraction")
     said = f"{found.said}: " if not found.default else ""
+    if (crowded := shares_beside(case, share)) is not None:
+        return crowded
     gpus = case.deployment.gpus
-    if gpus is not None and gpus.shared and not found.default:
-        message = f"{said}the device is shared with other containers, and the engine counts the whole of it"
+    cut = found.default and any(each.code == "gpu_part" for each in case.deployment.problems)  # which is said already
+    if gpus is not None and gpus.shared and not case.deployment.beside and not cut:
+        by = said or f"{found.said}, {share:g}: "
+        message = f"{by}the device is shared with others, and the engine counts the whole of it"
         return Outcome("KV011", "warning", message, place)
     context = next((need for need in memory.needs if need.line.item == "cuda_context"), None)
     left = int(memory.usable_bytes * (1 - share))

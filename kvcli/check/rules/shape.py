@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from kvcli.check import fixes
 from kvcli.check.case import Case, passed, skipped
+from kvcli.check.kept import compute_type, version_of
 from kvcli.check.lengths import may_fit
+from kvcli.check.manifests.workspace import BY_OPERATOR
 from kvcli.check.requests import default_context, number, split_of
 from kvcli.check.splits import NODE
 from kvcli.check.verdict import Outcome
 from kvcli.check.words import are, in_words, plural, spelled
+from kvcli.dtypes import BF16
 from kvcli.errors import BadInput
+from kvcli.hardware.accelerators import Accelerator
+from kvcli.hardware.mig import is_slice
 from kvcli.model.latent_records import Latent
+from kvcli.model.spec import ModelSpec
 from kvcli.units import format_bytes
 
 #: Engines that do not start with more than the model's positions; others only warn.
@@ -17,6 +24,12 @@ REFUSE_LONGER = ("vllm", "sglang")
 SPLIT_CODES = ("split_does_not_divide", "split_contradicts", "too_many_devices")
 #: weight types -> the multiply unit they are made for
 UNITS = {"fp8": "fp8", "nvfp4": "fp4", "mxfp4": "fp4"}
+#: Engines that run a process a rank, each on the device of its number.
+RANKS = ("vllm", "sglang", "tgi", "trtllm")
+#: Versions of vLLM before this one never chose fp16 for a file in bf16 by themselves.
+VLLM_FALLS_BACK = (0, 8)
+#: Models that vLLM refuses to run in fp16 (`_FLOAT16_NOT_SUPPORTED_MODELS`).
+NEED_BF16 = ("gemma2", "gemma3", "glm4", "plamo2")
 
 
 def beyond_trained(case: Case) -> Outcome:
@@ -45,7 +58,10 @@ def split(case: Case) -> Outcome:
     """KV004. Fails where the engine refuses the split, warns of KV heads that are held more than once."""
     place = case.place("tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel")
     if case.error is not None and case.error.code in SPLIT_CODES:
-        return Outcome("KV004", "error", in_words(case, case.error.message), place, fix=in_words(case, case.error.hint))
+        message, fix = in_words(case, case.error.message), in_words(case, case.error.hint)
+        if any(each.code == BY_OPERATOR for each in case.deployment.problems):
+            return Outcome("KV004", "warning", message, place, fix=fix)
+        return Outcome("KV004", "error", message, place, fix=fix)
     plan = case.plan
     if plan is None:
         return skipped("KV004", case, case.error.message if case.error else "the model is not known")
@@ -84,8 +100,13 @@ def _hint(case: Case) -> str:
 
 
 def format_without_units(case: Case) -> Outcome:
-    """KV013. Such weights are kept narrow and multiplied in 16 bit: they fit, but are not faster than their bytes."""
+    """KV013. Narrow weights are kept so and multiplied in 16 bit: they fit, but are not faster than their bytes. vLLM does not start with
+    bf16 on cards without it."""
     spec, part = case.found.spec, case.part
+    if spec is not None and part is not None and _refuses_bf16(case, spec, part):
+        message = f"vllm does not start in bfloat16 on {part.id}, which has no units for it"
+        fix = "" if spec.model_type.startswith(NEED_BF16) else spelled(case, "dtype", "half")
+        return Outcome("KV013", "error", message, case.place("dtype"), fix=fix)
     if spec is None or part is None or case.plan is None:
         return skipped("KV013", case, "the model or the device is not known")
     kind = case.plan.weights.dtype
@@ -94,6 +115,17 @@ def format_without_units(case: Case) -> Outcome:
         return passed("KV013", case)
     message = f"{part.id} has no {unit} units: {kind} weights are multiplied in 16 bit, so they save memory and no arithmetic"
     return Outcome("KV013", "warning", message, case.place("weights"))
+
+
+def _refuses_bf16(case: Case, spec: ModelSpec, part: Accelerator) -> bool:
+    """vLLM wants compute capability 8.0 (`check_if_supports_dtype`); where no type is said, 0.9 and later take fp16 on older cards."""
+    if case.deployment.engine != "vllm" or part.vendor != "NVIDIA" or part.peak("bf16") or not part.peak("fp16"):
+        return False
+    said, version = case.setting("dtype"), case.deployment.version
+    unsaid = said is None or said.value == "auto"
+    if unsaid and (version is None or not () < version_of(case.deployment) < VLLM_FALLS_BACK):
+        return False
+    return compute_type(case.deployment, spec) == BF16
 
 
 def gpu_request(case: Case) -> Outcome:
@@ -105,6 +137,8 @@ def gpu_request(case: Case) -> Outcome:
     except BadInput:
         return skipped("KV014", case, "the split contradicts itself")
     product = _product(case, used)
+    if (sliced := _several_slices(case, used, product)) is not None:
+        return sliced
     pool = case.pool.devices if case.pool else None
     if pool is not None and used > pool:
         message = f"the engine uses {plural(used, 'device')} ({product}), and the pool {case.pool.name if case.pool else ''} has {pool}"
@@ -164,6 +198,23 @@ def _within(case: Case, pool: int, used: int) -> str:
             break
     larger = f"a pool with devices: {used}"
     return f"{ranks}, or {larger}" if ranks else larger
+
+
+def _several_slices(case: Case, used: int, product: str) -> Outcome | None:
+    """Ranks of one container on slices of cards: a CUDA process sees one MIG slice, whatever its container has (MIG user guide, CUDA
+    device enumeration), so that the second rank finds no device."""
+    gpus, ray = case.deployment.gpus, case.setting("ray")
+    containers = max(number(case.deployment, "nodes") or 1, gpus.hosts if gpus else 1)
+    if case.part is None or not is_slice(case.part) or case.deployment.engine not in RANKS or -(-used // containers) < 2:
+        return None
+    if ray is not None and ray.value is True:
+        return None
+    message = f"{case.deployment.engine} runs {used} ranks ({product}), and a process sees one MIG slice, however many are requested"
+    alone = case.changed(tensor_parallel=1, pipeline_parallel=1, data_parallel=1)
+    plan, one = alone.plan, spelled(case, "tensor_parallel", 1)
+    slice_ = "" if plan is None or fixes.surely_fits(plan) else fixes.larger_slice(alone, fixes.surely_fits)
+    fix = one if plan is not None and fixes.surely_fits(plan) else f"{one} on {slice_}" if slice_ else ""
+    return Outcome("KV014", "error", message, case.place("tensor_parallel", "pipeline_parallel"), f"{product} = {used} > 1", fix)
 
 
 def _product(case: Case, used: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvcli.check import fixes
 from kvcli.check.case import Case, passed, planned, skipped
 from kvcli.check.faster import BEST_EFFICIENCY, Limit, to_be_faster
 from kvcli.check.rules.memory import sequences_held, usable
@@ -118,8 +119,14 @@ def cost(case: Case) -> Outcome:
     value, formula = least
     if value > limit.value:
         message = f"a million output tokens cost at least {value:.4g}, more than {limit.value:g}"
-        return Outcome("KV015", "error", message, limit.place, formula)
+        fix = fixes.to_cost_less(case, lambda changed: _costs_at_most(changed, limit.value), limit.value / value)
+        return Outcome("KV015", "error", message, limit.place, formula, fix)
     return passed("KV015", case, f"not refuted: at least {value:.4g}", formula)
+
+
+def _costs_at_most(case: Case, most: float) -> bool:
+    least = least_cost(case)
+    return least is not None and least[0] <= most
 
 
 def least_cost(case: Case) -> tuple[float, str] | None:

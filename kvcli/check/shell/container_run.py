@@ -115,6 +115,11 @@ def visible(environment: Mapping[str, Word]) -> GpuRequest | None:
     return None
 
 
+def hides_some(environment: Mapping[str, Word]) -> bool:
+    """Whether a variable hides devices whose numbers are only known where it runs."""
+    return any(name in environment and not environment[name].literal for name in _VISIBLE)
+
+
 def _device(word: Word) -> GpuRequest | None:
     text = word.text
     if text.startswith(("/dev/kfd", "/dev/dri")):

@@ -12,7 +12,8 @@ MAX_DEPTH = 20
 
 _OPERATOR = re.compile(r"&&|\|\||;;|;&|\|&|&>>|&>|<<<|<<-|<<|>>|>&|<&|>\||<>|[;&|()<>\n]")
 _REDIRECT = frozenset(["<", ">", ">>", "<<", "<<-", "<<<", ">&", "<&", ">|", "<>", "&>", "&>>"])
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: A continued line goes on inside a name.
+_NAME = re.compile(r"(?:\\\n)*[A-Za-z_](?:[A-Za-z0-9_]|\\\n)*")
 _BRACED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-])(\[[@*0-9]+\])?(:?[-=+?])?")
 _ENDS_WORD = " \t\n;&|()<>"
 
@@ -179,9 +180,10 @@ class _Lexer:
             return self._braced(at, parts, quoted)
         match = _NAME.match(text, at + 1)
         if match or (follow and follow in "@*#?$!-0123456789"):
-            name = match.group() if match else follow
+            written = match.group() if match else follow
+            name = written.replace("\\\n", "")
             parts.append(Part("var", name, at, quoted, "$" + name))
-            return at + 1 + len(name)
+            return at + 1 + len(written)
         parts.append(Part("text", "$", at, quoted))
         return at + 1
 

@@ -51,7 +51,8 @@ MAX_LEVEL = 8
 
 
 class Program(NamedTuple):
-    """A command that was found. `known`: it is an engine by its name. `run`: the `docker run` around it."""
+    """A command that was found. `known`: it is an engine by its name. `run`: the `docker run` around it. `background`: the
+    script goes on beside it."""
 
     words: tuple[Word, ...]
     environment: Mapping[str, Word]
@@ -59,6 +60,7 @@ class Program(NamedTuple):
     guarded: bool = False
     run: ContainerRun | None = None
     gpus: GpuRequest | None = None
+    background: bool = False
 
 
 def find_programs(
@@ -184,7 +186,7 @@ def _script(
 
 def _command(command: Command, find: Finder, problems: list[Problem], level: int) -> list[Program]:
     programs = _unwrap(command.words, command.environment, find, problems, level + 1)
-    return [program._replace(guarded=program.guarded or command.guarded) for program in programs]
+    return [program._replace(guarded=program.guarded or command.guarded, background=command.background) for program in programs]
 
 
 def _engine_at(words: Sequence[Word], index: int) -> tuple[Word, ...]:

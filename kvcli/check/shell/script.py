@@ -20,6 +20,7 @@ MAX_FRAMES = 100
 _OPENERS = {"if": "fi", "while": "done", "until": "done", "for": "done", "select": "done", "case": "esac"}
 _INNER = frozenset(["then", "do", "else", "elif", "!", "time", "in"])
 _DECLARES = frozenset(["export", "declare", "typeset", "local", "readonly"])
+_ENDS = frozenset(["kill", "pkill", "killall"])
 _TESTS = frozenset(["[", "test", "[["])
 
 #: path in the container -> the script's text, None where the set does not hold it
@@ -27,11 +28,12 @@ Finder = Callable[[str], Word | None]
 
 
 class Command(NamedTuple):
-    """A simple command. `environment`: what it sees. `guarded`: it may not run."""
+    """A simple command. `environment`: what it sees. `guarded`: it may not run. `background`: what follows does not wait for it."""
 
     words: tuple[Word, ...]
     environment: Mapping[str, Word]
     guarded: bool
+    background: bool = False
 
 
 def run_script(
@@ -69,6 +71,18 @@ def _plain(token: Token, expander: Expander) -> list[Word]:
     return [] if token.raw == "\n" else [Word(token.raw, expander.place(token.offset))]
 
 
+def _in_background(tokens: Sequence[Token]) -> list[bool]:
+    """For each token whether the list that it stands in ends with `&`, and nothing behind it names a process to end."""
+    found, background, ends = [False] * (len(tokens) + 1), False, False
+    for index in range(len(tokens) - 1, -1, -1):
+        token = tokens[index]
+        if token.kind == "op" and token.raw not in ("|", "|&", "&&", "||"):
+            background = token.raw == "&"
+        ends = ends or token.bare in _ENDS
+        found[index] = background and not ends
+    return found
+
+
 class _Frame(NamedTuple):
     closer: str
     guarded: bool
@@ -83,7 +97,7 @@ class _Shell(Expander):
         self.problems: list[Problem] = []
         self.frames: list[_Frame] = []
         self.level = 0
-        self.done = False
+        self.done = self.background = False
 
     # commands
 
@@ -100,6 +114,7 @@ class _Shell(Expander):
 
     def _run(self, tokens: list[Token]) -> None:
         base, index, after = len(self.frames), 0, ""
+        background = _in_background(tokens)
         last_test = False
         while index < len(tokens) and not self.done:
             token = tokens[index]
@@ -137,6 +152,7 @@ class _Shell(Expander):
                     index = end + 1  # a pattern of `case`
                     continue
                 guarded = any(frame.guarded for frame in self.frames) or after == "||" or (after == "&&" and last_test)
+                self.background = background[end]
                 self._command(tokens[index:end], guarded)
                 last_test = tokens[index].bare in _TESTS or (last_test and after == "&&")
                 index = max(end, index + 1)
@@ -209,7 +225,7 @@ class _Shell(Expander):
         else:
             leaves = program == "exec" and len(words) > 1
             seen = {name: self.variables[name] for name in self.exported if name in self.variables} | dict(own)
-            self.commands.append(Command(tuple(words[1:] if leaves else words), seen, guarded))
+            self.commands.append(Command(tuple(words[1:] if leaves else words), seen, guarded, self.background))
             self.done = self.done or (leaves and not guarded)
 
     def _source(self, path: Word) -> None:

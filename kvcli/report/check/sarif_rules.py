@@ -19,12 +19,15 @@ HELP: dict[str, str] = {
     "KV010": "Choose a type for the cache that both the engine and the part support.",
     "KV011": "Lower the engine's memory fraction so that graphs and other processes have room, or raise it so that the cache has.",
     "KV012": "Undo the change, or accept it with `kvcli check --update-baseline`.",
-    "KV013": "Take a part with such units, or count with the 16-bit rate: the memory is saved, the arithmetic is not.",
+    "KV013": "Take a part with such units, or count with the 16-bit rate: the memory is saved, the arithmetic is not. "
+    "Serve in fp16 where bf16 is lacking.",
     "KV014": "Request as many GPUs as tensor-parallel times pipeline-parallel size.",
     "KV015": "Take a cheaper part, hold more sequences together, or raise the limit.",
     "KV016": "Write the argument literally, in a form that the message names, or set its value in kvcli.yaml.",
 }
 
-#: what each rule says at its worst
-DEFAULT_LEVELS: dict[str, str] = dict.fromkeys(("KV001", "KV004", "KV005", "KV006", "KV010", "KV015"), "error")
+#: what each rule says at its worst; the others warn, or fail under --strict
+DEFAULT_LEVELS: dict[str, str] = dict.fromkeys(
+    ("KV001", "KV002", "KV003", "KV004", "KV005", "KV006", "KV010", "KV011", "KV012", "KV013", "KV014", "KV015"), "error"
+)
 TAGS = ("capacity", "kv-cache", "memory")

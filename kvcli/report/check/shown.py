@@ -139,6 +139,21 @@ def gone(report: Report) -> list[str]:
     return [f"{plain(target)} on {plain(device)}" for target, device in report.vanished]
 
 
+def beyond(cell: Cell) -> str:
+    """Why more memory than the device has is no failure, one sentence; '' where nothing goes beyond it, or where KV001 fails."""
+    used, has = cell.measures.memory_bytes, cell.measures.usable_bytes
+    levels = {each.level for each in cell.outcomes if each.rule == "KV001"}
+    if used is None or has is None or used <= has or "error" in levels:
+        return ""
+    if "warning" in levels:
+        return "this is more than the device has, and KV001 says why that need not fail"
+    if "note" in levels:
+        return "this is more than the device has, which a waiver of KV001 accepts"
+    held = cell.measures.sequences
+    number = f" {held:,}" if held else " as many as fit"
+    return f"this is all users at their p99 context at once, of whom the engine holds{number} and lets the others wait"
+
+
 def remarks(report: Report) -> list[str]:
     """What is no finding and must not go unsaid, a line each: rules that did not run, what was assumed, what has gone, what is known.
 
@@ -155,6 +170,7 @@ def remarks(report: Report) -> list[str]:
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
         lines.append(f"assumed for {', '.join(names[:MOST_NAMES])}{more}: {said}")
     lines += [f"gone since the baseline: {name}" for name in gone(report)]
+    lines += [f"memory of {plain(cell.target)} on {plain(cell.device)}: {said}" for cell in cells if (said := beyond(cell))]
     return lines + [line for line in (same(report), unsaid(report)) if line]
 
 

@@ -222,4 +222,29 @@ data:
     assert [each.text for each in launch.gpus.cards] == ["Standard_NC24ads_A100_v4"]
     assert not launch.problems
     (launch,) = files.launches(text.split("---")[0])
-    assert {each.code for each in launch.problems} == {"not_in_files", "parallel_by_operator"}
+    assert {each.code for each in launch.problems} == {"not_in_files"}
+    assert texts(launch) == ["vllm", "serve", "phi-4", "--kaito-max-probe-steps=6"]
+
+
+KAITO = """\
+apiVersion: kaito.sh/v1beta1
+kind: Workspace
+metadata: {name: w}
+resource: {instanceType: %s, count: %d}
+inference: {preset: {name: llama-3.3-70b-instruct}}
+"""
+
+
+def test_kaito_uses_all_devices_of_a_node(files, helpers):
+    texts, word = helpers
+    (launch,) = files.launches(KAITO % ("Standard_ND96isr_H100_v5", 1))
+    assert texts(launch)[3:] == ["--tensor-parallel-size", "8", "--kaito-max-probe-steps=6"]
+    assert word(launch, "8").place.line == files.line("instanceType")
+    assert launch.gpus.amount == 8
+    assert [(each.code, each.matters) for each in launch.problems] == [("ranks_by_operator", False)]
+    (launch,) = files.launches(KAITO % ("Standard_NC24ads_A100_v4", 1))
+    assert (texts(launch)[3:], launch.gpus.amount, launch.problems) == (["--kaito-max-probe-steps=6"], 1, ())
+    (launch,) = files.launches(KAITO % ("Standard_Later_v9", 1))
+    assert (launch.gpus.amount, [each.code for each in launch.problems]) == (None, ["parallel_by_operator"])
+    (launch,) = files.launches(KAITO % ("Standard_ND96isr_H100_v5", 2))
+    assert [each.code for each in launch.problems] == ["ranks_by_operator", "parallel_by_operator"]

@@ -76,6 +76,7 @@ CASES = [
     "show a\\\nb",
     "\\\nshow x",
     "show \"a\\\nb\" 'a\\\nb'",
+    'show $ON\\\nE $\\\nONE "$TW\\\nO" $ONE\\\n x',
     "( show x )",
     "{ show x; }",
     ': "${NEW:=fresh one}"; show $NEW "$NEW"',

@@ -192,3 +192,21 @@ def test_of_what_is_unchanged_nothing_is_listed(form):
     assert "1 of 2 unchanged since the baseline base.json" in text
     # without a baseline all is said
     assert "same on l4" in FORMS[form](Report((same._replace(before=None), moved._replace(before=None))))
+
+
+def test_text_is_folded_at_blanks_and_says_the_same():
+    whole, folded = text(report(), False), text(report(), False, 80)
+    assert max(map(len, whole.splitlines())) > 150
+    assert [line for line in folded.splitlines() if len(line) > 80 and " " in line.strip()] == []
+    assert folded.split() == whole.split()
+    assert re.sub("\x1b\\[[0-9]*m", "", text(report(), True, 80)) == folded
+
+
+def test_no_folded_line_begins_as_a_command():
+    said = "x" * 60 + " ::error file=a::stop ##[error]no ::set-output name=a::b " + "y" * 60 + " ::warning::z"
+    one = report()
+    bad = one.cells[0].outcomes[0]._replace(level="error", message=said, formula=said, fix=said)
+    folded = text(one._replace(cells=(one.cells[0]._replace(outcomes=(bad,)),)), False, 80)
+    assert "::error" in folded
+    assert folded.count("\n") > 8
+    assert not [line for line in folded.splitlines() if line.strip().startswith(("::", "##"))]

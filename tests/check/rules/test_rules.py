@@ -252,6 +252,93 @@ def test_the_least_cost(gate):
     assert found.level == "error"
     assert "9.957" in found.message or "9.958" in found.message
     assert said(gate(alone.replace("mtok: 9", "mtok: 10"), fleet), "KV015").level == "passed"
+    # 0.70 x 9 / 9.957 = 0.6327, to four digits and down
+    assert found.fix == "price_hour: 0.6327 in pool"
+    assert said(gate(alone, fleet.replace("0.70", "0.6327")), "KV015").level == "passed"
+    assert said(gate(alone, fleet.replace("0.70", "0.6330")), "KV015").level == "error"
+
+
+def test_fewer_devices_cost_less_where_more_hold_copies(gate):
+    """16 ranks of 8 KV heads read each key and value twice: half as many ranks read them once, at half the price an hour."""
+    fleet = "{ pool: { device: l4, devices: 16, price_hour: 11.2 } }"
+    many = target(
+        serve("--max-model-len 32768 --tensor-parallel-size 16"),
+        load="{ users: 32, ctx_p50: 32k, ctx_p99: 32k }",
+        limits="{ cost_per_mtok: 5.5 }",
+    )
+    found = said(gate(many, fleet), "KV015")
+    assert found.level == "error"
+    assert found.fix.startswith("--tensor-parallel-size 8 on 8 x l4, or price_hour: ")
+    assert said(gate(many.replace("size 16", "size 8"), fleet), "KV015").level == "passed"
+    assert said(gate(many.replace("mtok: 5.5", "mtok: 0.5"), fleet), "KV015").fix.startswith("price_hour: ")
+    price = found.fix.split("price_hour: ")[1].split(" in ")[0]
+    assert said(gate(many, fleet.replace("11.2", price)), "KV015").level == "passed"
+
+
+def test_what_holds_all_users_is_named_and_proven(gate):
+    """48 x 8,192 x 131,072 B = 51.5e9 B beside 16.1e9 B of weights, of 85.0e9 B: more than 60 %, or 51.0e9 B."""
+    big = "{ pool: { device: h100-sxm5-80, devices: 8 } }"
+
+    def users(options):
+        return gate(target(serve(options), limits="{ memory: 60% }", load="{ users: 48, ctx_p99: 8k }"), big)
+
+    found = said(users("--max-model-len 16384"), "KV002")
+    assert found.level == "warning"
+    length, kind, ranks = found.fix.split(", or ")
+    tokens = int(length.removeprefix("--max-model-len "))
+    # 51.0e9 less weights alone, over 48 x 131,072 B, is 5,551
+    assert 4000 < tokens < 5551
+    assert (kind, ranks) == ("--kv-cache-dtype fp8", "--tensor-parallel-size 2 on 2 x h100-sxm5-80")
+    for options in (f"--max-model-len {tokens}", "--max-model-len 16384 --kv-cache-dtype fp8", "--max-model-len 16384 -tp 2"):
+        assert said(users(options), "KV002").level == "passed", options
+    assert said(users(f"--max-model-len {tokens + 64}"), "KV002").level == "warning"
+
+
+@pytest.mark.parametrize(
+    ("made", "verdict", "words"),
+    [
+        # 16 x 8,192 x 131,072 B = 17.2e9 B beside 16.1e9 B of weights, of 23.7e9 B
+        ({"command": serve("--max-model-len 8192"), "load": "{ users: 16, ctx_p99: 8k }"}, "warn", "at once, of whom the engine holds"),
+        ({"command": serve("--max-model-len auto")}, "warn", "KV001 says why that need not fail"),
+        (
+            {"command": serve("--max-model-len 65536"), "waive": "[{ rule: KV001, reason: known, expires: 2030-01-01 }]"},
+            "pass",
+            "a waiver of KV001 accepts",
+        ),
+        ({"command": serve("--max-model-len 65536")}, "fail", ""),
+        ({"command": serve("--max-model-len 8192"), "load": "{ users: 1, ctx_p99: 8k }"}, "pass", ""),
+    ],
+)
+def test_more_memory_than_there_is_beside_no_failure_is_explained(gate, made, verdict, words):
+    from kvcli.check.verdict import Report
+    from kvcli.report.check.github import github
+    from kvcli.report.check.shown import beyond
+    from kvcli.report.check.text import text
+
+    cell = gate(target(**made))
+    assert cell.verdict == verdict
+    assert words in beyond(cell)
+    assert bool(words) == bool(beyond(cell))
+    assert (cell.measures.memory_bytes > cell.measures.usable_bytes) == (bool(words) or verdict == "fail")
+    assert ("  memory: this is" in text(Report((cell,)), False)) == bool(words)
+    assert ("memory of chat on pool: this is" in github(Report((cell,)))) == bool(words)
+
+
+def test_each_rule_has_the_level_it_says_at_its_worst():
+    """Held against the rules' own source: a level that a rule gives a constant, or chooses between two."""
+    import inspect
+    import re
+
+    from kvcli.check import baseline
+    from kvcli.check.rules import known, memory, shape, time
+    from kvcli.check.verdict import RULES
+    from kvcli.report.check.sarif_rules import DEFAULT_LEVELS
+
+    text = "".join(map(inspect.getsource, (known, memory, shape, time, baseline)))
+    failing = set(re.findall(r'Outcome\(\s*"(KV\d+)", "error"', text)) | set(re.findall(r'_held\("(KV\d+)"', text))
+    if "Outcome(NEVER_HELD, level" in text:
+        failing.add(baseline.NEVER_HELD)
+    assert {rule for rule in RULES if DEFAULT_LEVELS.get(rule) == "error"} == failing
 
 
 def test_a_waiver_makes_a_note_until_it_expires(gate):

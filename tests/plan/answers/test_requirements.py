@@ -111,7 +111,7 @@ def test_changes_pass_when_they_are_made(kvcli):
         ("--solve ctx", "needs a --device"),
         ("--solve weather --device l4", "nothing kvcli solves for"),
         ("--solve batch --batch 4 --device l4", "another option gives"),
-        ("--require fits --device l4 --csv", "view"),
+        ("--require fits --device l4 --explain", "cannot be shown with"),
         ("--emit ollama --device l4", "no engine whose options"),
         ("--emit vllm", "cannot realise what ideal stores"),
         ("--sweep ctx=4k --sweep batch=1 --sweep tp=2", "two axes"),

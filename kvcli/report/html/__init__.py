@@ -1,0 +1,1 @@
+"""A report of plans as one HTML file that needs nothing else."""
