@@ -40,7 +40,7 @@ class FileSet:
     def __init__(self, paths: Sequence[Path], also: Sequence[Path] = ()) -> None:
         self.documents: list[Document] = []
         self.targets: list[Document | Script] = []
-        self.patched = [each for path in paths for each in _patched(path)]
+        self.patched = sorted((each for path in paths for each in _patched(path)), key=lambda each: not each.patches)
         seen: set[Path] = set()
         for path in _files(paths):
             seen.add(path)
@@ -94,12 +94,24 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
                         yield Path(folder, name)
 
 
-#: what a kustomization changes of the manifests that it lists
-_CHANGES = re.compile(r"^(patches|patchesStrategicMerge|patchesJson6902|images|replicas|components|replacements|configMapGenerator):", re.M)
+#: what of a kustomization may change any argument of the manifests that it lists, and what changes versions and numbers alone
+_PATCHES = re.compile(r"^(patches|patchesStrategicMerge|patchesJson6902|components|replacements):", re.M)
+_CHANGES = re.compile(r"^(images|replicas|configMapGenerator):", re.M)
 
 
-def _patched(path: Path) -> Iterator[Path]:
-    """Kustomizations of a folder that change its manifests: only what is rendered shows with what they run."""
+class Kustomization(NamedTuple):
+    """One that changes manifests. `patches`: in ways that only the rendered ones show."""
+
+    file: Path
+    patches: bool
+
+
+def _patched(path: Path) -> Iterator[Kustomization]:
+    """Those of a folder, that with most to say first."""
+    yield from sorted(_kustomizations(path), key=lambda each: (not each.patches, each.file))
+
+
+def _kustomizations(path: Path) -> Iterator[Kustomization]:
     if not os.path.isdir(path):
         return
     for folder, folders, names in os.walk(path):
@@ -108,11 +120,12 @@ def _patched(path: Path) -> Iterator[Path]:
             if name in ("kustomization.yaml", "kustomization.yml"):
                 file = Path(folder, name)
                 try:
-                    changes = _CHANGES.search(read_text(file))
+                    text = read_text(file)
                 except BadInput:
                     continue
-                if changes:
-                    yield file
+                patches = _PATCHES.search(text) is not None
+                if patches or _CHANGES.search(text):
+                    yield Kustomization(file, patches)
 
 
 def _is_script(path: Path) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kvcli.check.launch import Launch, Problem
 from kvcli.check.manifests.compose import read_compose
-from kvcli.check.manifests.fileset import Document, FileSet, Script
+from kvcli.check.manifests.fileset import Document, FileSet, Kustomization, Script
 from kvcli.check.manifests.kserve import read_inference_service
 from kvcli.check.manifests.leaderworker import read_leader_worker_set
 from kvcli.check.manifests.llmisvc import read_llm_inference_service
@@ -53,9 +53,9 @@ def read_launches(paths: Sequence[Path], names: Sequence[str] = (), also: Sequen
     return tuple(launch for name in names for launch in _named(launches, name, label))
 
 
-def _unrendered(launch: Launch, kustomization: Path) -> Launch:
-    text = f"{kustomization.as_posix()} changes manifests of this folder, which are read as they stand: check what kustomize build prints"
-    return launch._replace(problems=(*launch.problems, Problem("not_rendered", text, launch.place)))
+def _unrendered(launch: Launch, by: Kustomization) -> Launch:
+    text = f"{by.file.as_posix()} changes manifests of this folder, which are read as they stand: check what kustomize build prints"
+    return launch._replace(problems=(*launch.problems, Problem("not_rendered" if by.patches else "other_image", text, launch.place)))
 
 
 def launches_at(reference: str, base: Path, also: Sequence[Path] = ()) -> tuple[Launch, ...]:

@@ -79,10 +79,19 @@ def test_devices_of_another_maker(said):
     assert said("KV014", device="mi300x", a_yaml=pod("--max-model-len=4096"))[0][0] == "warning"
 
 
-@pytest.mark.parametrize("change", ["patches: [{ path: p.yaml }]", "images: [{ name: x }]", "replicas:\n  - { name: x, count: 2 }"])
-def test_a_kustomization_that_changes_manifests_is_said_and_nothing_is_certain(said, change):
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("patches: [{ path: p.yaml }]", "warning"),
+        ("components: [../more]", "warning"),
+        # another version, or more replicas, do not make it fit
+        ("images: [{ name: x }]", "error"),
+        ("replicas:\n  - { name: x, count: 2 }", "error"),
+    ],
+)
+def test_a_kustomization_that_changes_manifests_is_said_and_patches_leave_nothing_certain(said, change, expected):
     files = {"base__a_yaml": pod("--max-model-len=100000"), "prod__kustomization_yaml": f"resources: [../base]\n{change}\n"}
-    assert [level for level, _ in said("KV001", **files)] == ["warning"]
+    assert [level for level, _ in said("KV001", **files)] == [expected]
     ((level, message),) = said("KV016", **files)
     assert level == "warning" and "kustomize build" in message
     # one that only lists them changes nothing
