@@ -96,13 +96,15 @@ class _Service:
             try:
                 found = [each for each in load(Path(os.path.normpath(self.folder / file.text))) if isinstance(each, Document)]
             except BadInput as error:
-                self.problems.append(Problem("not_in_files", f"{file.text} cannot be read ({error.message})", file.place))
+                self.problems.append(
+                    Problem("base_not_found", f"{file.text}, which is extended, cannot be read ({error.message})", file.place)
+                )
                 return service
             root = found[0].node if found else Mapping((), file.place)
         base = root.at("services", name.text) if name is not None else None
         if not isinstance(base, Mapping) or depth > _MAX_EXTENDS:
             label = name.text if name is not None else "it"
-            self.problems.append(Problem("not_in_files", f"the service {label} that is extended is not found", extends.place))
+            self.problems.append(Problem("base_not_found", f"the service {label} that is extended is not found", extends.place))
             return service
         base = self._extended(base, root, depth + 1)
         own = Mapping(tuple(pair for pair in service.pairs if pair[0].text != "extends"), service.place)

@@ -34,6 +34,7 @@ SOFTEN = (
     "lora_rank_unknown",
     "conditional_command",
     "not_rendered",
+    "base_not_found",
     "parallel_by_operator",
 )
 #: Engines that put on the host what does not fit.

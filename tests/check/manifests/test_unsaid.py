@@ -133,3 +133,15 @@ def test_a_baseline_that_is_named_and_missing_is_mentioned(kvcli, tmp_path):
     assert (done.code, "there is no baseline b.json yet" in done.err) == (0, True)
     assert "no baseline" not in kvcli("check", "kvcli.yaml", "--update-baseline", cwd=tmp_path).err
     assert kvcli("check", "kvcli.yaml", cwd=tmp_path).err == ""
+
+
+@pytest.mark.parametrize("extends", ["{ file: missing.yaml, service: base }", "{ service: base }"])
+def test_a_service_whose_base_is_missing_does_not_vanish(said, extends):
+    own = f"    extends: {extends}\n    command: --model {MODEL} --max-model-len 4096\n    gpus: all\n"
+    whole = f"services:\n  llm:\n{own}  other:\n    image: vllm/vllm-openai:v0.9.2\n    command: --model {MODEL} --max-model-len 4096\n"
+    found = [message for level, message in said("KV016", compose_yaml=whole) if level == "warning"]
+    assert any("extended" in each for each in found)
+    assert any("is not checked" in each for each in found)
+    # one that asks for no devices and says nothing of an engine stays silent
+    quiet = whole.replace(f"    command: --model {MODEL} --max-model-len 4096\n    gpus: all\n", "    environment: [A=b]\n", 1)
+    assert [level for level, _ in said("KV016", compose_yaml=quiet)] == ["passed"]
