@@ -28,6 +28,7 @@ SETTINGS: dict[str, str] = {
     "decode_context_parallel": "int",
     "kv_dtype": "str as kvcli's --kv-dtype takes it (K:V where they differ), 'auto' for the engine's own choice",
     "weights": "str as kvcli's --weights takes it, only where the engine quantises while it loads",
+    "quantization": "str: the method by which the files are said to be quantised, where the engine does not quantise them itself",
     "dtype": "str: compute dtype, 'auto' for the file's",
     "memory_fraction": "float: share of the device, as the engine counts it",
     "kv_memory_bytes": "int: an absolute budget of the pool",

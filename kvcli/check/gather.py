@@ -15,7 +15,7 @@ from kvcli.check.cards import part_of_card
 from kvcli.check.case import Case, make_case
 from kvcli.check.deployment import Deployment
 from kvcli.check.engines.read import deployment_of
-from kvcli.check.launch import Launch
+from kvcli.check.launch import Launch, Problem
 from kvcli.check.manifests.read import launch_of_command, launches_at, read_launches
 from kvcli.check.models import Found, Models
 from kvcli.check.nodes import Word
@@ -164,7 +164,13 @@ def _deployments(target: Target, base: Path, also: list[Path]) -> list[Deploymen
 
 
 def _as_in_file(deployment: Deployment, model: Found) -> Deployment:
-    """An engine that is told to quantise leaves a checkpoint alone that is quantised already."""
+    """An engine that is told to quantise leaves a checkpoint alone that is quantised already. Files that the command line calls
+    quantised, where the model kvcli found is not, are of a type that is not known here."""
+    said = deployment.settings.get("quantization")
+    if model.spec is not None and model.spec.quantization is None and said is not None and said.place is not None and not model.weights:
+        text = f"{said.said} says that the files are quantised, and kvcli counts {model.spec.name} as it was published"
+        problem = Problem("weights_not_known", f"{text}: weights: in the target says their type", said.place)
+        return deployment._replace(problems=(*deployment.problems, problem))
     if "weights" not in deployment.settings or model.spec is None or model.spec.quantization is None:
         return deployment
     return deployment._replace(settings={key: value for key, value in deployment.settings.items() if key != "weights"})

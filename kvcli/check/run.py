@@ -10,6 +10,7 @@ from pathlib import Path
 from kvcli.check.baseline import against, read, regressions
 from kvcli.check.case import Case
 from kvcli.check.compare import MEASURES
+from kvcli.check.doubts import softened
 from kvcli.check.gather import gather
 from kvcli.check.rules import known, memory, shape, time
 from kvcli.check.verdict import Cell, Measures, Outcome, Report, Waiver
@@ -72,7 +73,7 @@ def _cell(case: Case, today: datetime.date) -> Cell:
     outcomes: list[Outcome] = []
     for rule in RULES:
         found = rule(case)
-        outcomes += found if isinstance(found, list) else [found]
+        outcomes += [softened(each, case.deployment) for each in (found if isinstance(found, list) else [found])]
     device = case.device.text if case.device else "unknown device"
     assumed = case.asked.assumed if case.asked else ()
     return Cell(

@@ -124,6 +124,8 @@ def _take(draft: Draft, given: Given) -> None:
         text = draft.literal(given)
         if text in QUANTIZED_AT_LOAD:
             draft.set("weights", QUANTIZED_AT_LOAD[text], given.said, given.place)
+        elif text and text.lower() not in ("none", "auto"):
+            draft.set("quantization", text, given.said, given.place)
     elif name == "--json-model-override-args":
         _overrides(draft, given)
     elif name in MATTERS:

@@ -83,8 +83,9 @@ def _variables(launch: Launch) -> dict[str, Given]:
 
 def _others(draft: Draft, given: dict[str, Given], launch: Launch) -> None:
     quantize, speculate, graphs = given.get("--quantize"), given.get("--speculate"), given.get("--cuda-graphs")
-    if quantize and (text := draft.literal(quantize)) in QUANTIZED_AT_LOAD:
-        draft.set("weights", QUANTIZED_AT_LOAD[text], quantize.said, quantize.place)
+    if quantize and (text := draft.literal(quantize)):
+        at_load = QUANTIZED_AT_LOAD.get(text)
+        draft.set("weights" if at_load else "quantization", at_load or text, quantize.said, quantize.place)
     if speculate and (text := draft.literal(speculate)) is not None:
         if counts(text):
             if int(text):

@@ -138,6 +138,8 @@ def _take(draft: Draft, given: Given, others: dict[str, Given], launch: Launch) 
         text = draft.literal(given)
         if text in QUANTIZED_AT_LOAD:
             draft.set("weights", QUANTIZED_AT_LOAD[text], given.said, given.place)
+        elif text and text.lower() not in ("none", "auto"):
+            draft.set("quantization", text, given.said, given.place)
     elif name == "--speculative-config" and (config := draft.json(given)) is not None:
         vllm_json.speculation(draft, config, given.said, given.place)
     elif name == "--speculative-model":

@@ -17,16 +17,6 @@ from kvcli.units import format_bytes
 
 #: Engines that do not start unless the cache of a request of the longest length has room; others admit shorter requests.
 REFUSE_TO_START = ("vllm", "llama.cpp")
-#: Problems of a deployment with which a failure is no longer certain: what was not read might be what makes it fit.
-SOFTEN = (
-    "not_literal",
-    "option_not_modelled",
-    "variable_not_modelled",
-    "kv_on_host",
-    "config_file_not_read",
-    "bad_argument",
-    "lora_rank_unknown",
-)
 #: Engines that put on the host what does not fit.
 SPILL = ("ollama",)
 
@@ -70,9 +60,6 @@ def does_not_fit(case: Case) -> Outcome:
 def _allowed(case: Case, memory: MemoryPlan, spared: int, starts_short: bool, auto: bool) -> str:
     """What lets the engine start all the same, or might; empty where nothing does."""
     engine = case.deployment.engine
-    unread = next((each for each in case.deployment.problems if each.code in SOFTEN), None)
-    if unread is not None:
-        return f"that is not certain, because {unread.message}"
     if spared >= -memory.headroom_bytes and spared:
         return f"it starts because {format_bytes(spared)} of weights stay in the host's memory"
     layers = case.setting("gpu_layers")

@@ -110,7 +110,7 @@ def test_older_builds_have_no_flash_attention_of_their_own_accord():
 
 def test_it_takes_no_equals_sign():
     deployment = read("llama-server -m x.gguf --ctx-size=4096")
-    assert codes(deployment) == ["unknown_option"]
+    assert codes(deployment) == ["misspelled_option"]
     assert value(deployment, "context_tokens") == "auto"
 
 

@@ -177,4 +177,4 @@ def test_a_claim_of_two_containers_is_shared(files):
 def test_a_claim_that_is_not_in_the_files(files):
     found, problems = gpus(files, "claims: [{name: c}]", "  resourceClaims: [{name: c, resourceClaimTemplateName: gone}]")
     assert found.amount is None
-    assert [each.code for each in problems] == ["not_in_files"]
+    assert [each.code for each in problems] == ["claim_not_in_files"]

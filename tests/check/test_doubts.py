@@ -1,0 +1,186 @@
+"""What was not understood makes a failure uncertain, whichever rule fails; what it cannot change stays a failure."""
+
+import ast
+import datetime
+from pathlib import Path
+
+import pytest
+
+import kvcli.check
+from kvcli.check.doubts import OPENS
+from kvcli.check.run import check
+
+DAY = datetime.date(2026, 11, 29)
+M = "meta-llama/Llama-3.1-8B-Instruct"
+TGI = "ghcr.io/huggingface/text-generation-inference:3.3.4"
+LONG = f"args: [--model={M}, --max-model-len=131072]"
+NOT_THERE = "envFrom: [{configMapRef: {name: gone}}]"
+
+
+def pod(body, image="vllm/vllm-openai:v0.9.2", gpus=1):
+    lines = "\n".join("      " + line for line in body.splitlines())
+    return (
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec:\n  containers:\n    - name: c\n"
+        f"      image: {image}\n{lines}\n      resources: {{limits: {{nvidia.com/gpu: {gpus}}}}}\n"
+    )
+
+
+def shell(command, more=""):
+    return pod(f"command: [sh, -c]\nargs:\n  - |\n    {command}\n{more}")
+
+
+def kserve(spec):
+    return f"apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nmetadata: {{name: x}}\nspec: {{predictor: {{model: {spec}}}}}\n"
+
+
+@pytest.fixture
+def gate(tmp_path):
+    def run(text, device="l4", limits=None, name="a.yaml"):
+        path = tmp_path / name
+        path.write_text(text)
+        if limits is None:
+            return check([path], DAY, [device])[0].cells
+        capacity = tmp_path / "kvcli.yaml"
+        capacity.write_text(f"version: 1\ntargets:\n  - {{name: x, from: {name}, on: [{device}], limits: {limits}}}\n")
+        return check([capacity], DAY)[0].cells
+
+    return run
+
+
+def said(cell, rule):
+    found = [each for each in cell.outcomes if each.rule == rule]
+    return max(found, key=lambda each: ("passed", "skipped", "note", "warning", "error").index(each.level))
+
+
+def codes():
+    """Every code that a Problem is made with: the first argument, or a name called `code`."""
+    for path in Path(kvcli.check.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and node.args:
+                name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+                if name in ("Problem", "problem", "_problem"):
+                    yield from (each.value for each in ast.walk(node.args[0]) if isinstance(each, ast.Constant))
+
+
+def test_every_code_says_what_it_leaves_open():
+    found = set(codes())
+    assert "not_literal" in found
+    assert found <= set(OPENS)
+
+
+@pytest.mark.parametrize(
+    ("text", "device", "why"),
+    [
+        (
+            pod(f"env: [{{name: MODEL_ID, value: {M}-X}}]".replace("8B-Instruct-X", "70B-Instruct") + f"\n{NOT_THERE}", TGI),
+            "l4",
+            "ConfigMap gone",
+        ),
+        (
+            pod("env: [{name: MODEL_ID, value: meta-llama/Llama-3.1-70B-Instruct}]\nenvFrom: [{secretRef: {name: gone}}]", TGI),
+            "l4",
+            "Secret gone",
+        ),
+        (shell(f"vllm serve {M} --max-model-len ${{LEN:-131072}}", NOT_THERE), "l4", "${LEN:-131072}"),
+        (shell(f"export $(cat /env); vllm serve {M} --max-model-len ${{LEN:-131072}}"), "l4", "${LEN:-131072}"),
+        (
+            kserve("{runtime: own, modelFormat: {name: vLLM}, storageUri: hf://meta-llama/Llama-3.3-70B-Instruct}"),
+            "h100-sxm5-80",
+            "the runtime own",
+        ),
+        (
+            "apiVersion: serving.kserve.io/v1alpha1\nkind: LLMInferenceService\nmetadata: {name: x}\n"
+            f"spec: {{baseRefs: [{{name: base}}], model: {{uri: hf://{M}}}}}\n",
+            "l4",
+            "the base configuration base",
+        ),
+        (pod(f"args: [--model={M}, --weight-offload-ratio=0.9]", "vllm/vllm-openai:v0.40.0"), "l4", "--weight-offload-ratio"),
+        (pod("args: [--model=/m/Llama-3.3-70B-Instruct, --quantization=awq_marlin, --max-model-len=8192]"), "h100-sxm5-80", "awq_marlin"),
+        (
+            pod("command: [python, -m, sglang.launch_server, --model-path, /m/Llama-3.3-70B-Instruct, --quantization, gptq_marlin]"),
+            "h100-sxm5-80",
+            "gptq_marlin",
+        ),
+        (
+            pod("env: [{name: MODEL_ID, value: /m/Llama-3.3-70B-Instruct}, {name: QUANTIZE, value: awq}]", TGI),
+            "h100-sxm5-80",
+            "QUANTIZE awq",
+        ),
+        (
+            shell(
+                f"if nvidia-smi -L | grep -q H100; then vllm serve {M} --max-model-len 131072; else vllm serve {M} --max-model-len 8192; fi"
+            ),
+            "l4",
+            "one of 2",
+        ),
+        (shell(f"case $X in a) vllm serve {M} --max-model-len 131072;; *) vllm serve {M} --max-model-len 8192;; esac"), "l4", "one of 2"),
+        (shell(f"vllm serve {M} --max-model-len 131072 || vllm serve {M} --max-model-len 8192"), "l4", "one of 2"),
+        (shell(f"vllm serve {M} --max-model-len 131072 || {{ sleep 1; vllm serve {M} --max-model-len 8192; }}"), "l4", "one of 2"),
+        (pod("command: [llama-server, -m, /m/Llama-3.1-8B-Instruct-Q8_0.gguf, -c, '0', -np, '4', -ngl, '99']", "x/y"), "l4", "4 slots"),
+    ],
+)
+def test_what_was_not_read_makes_a_fit_failure_a_warning(gate, text, device, why):
+    found = said(gate(text, device)[0], "KV001")
+    assert found.level == "warning", found
+    assert "not certain, because" in found.message
+    assert why in found.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pod(LONG),
+        # vLLM takes no setting of memory from the environment
+        pod(f"{LONG}\n{NOT_THERE}"),
+        pod(f"{LONG}\nenv: [{{name: X, valueFrom: {{configMapKeyRef: {{name: gone, key: k}}}}}}]"),
+        # a token is what a Secret holds
+        shell(f"vllm serve {M} --max-model-len ${{LEN:-131072}}", "envFrom: [{secretRef: {name: gone}}]"),
+        shell(f"vllm serve {M} --max-model-len ${{LEN:-131072}}"),
+        # a slip is refused
+        pod(f"args: [--model={M}, --max-modle-len=4096]"),
+        shell(f"vllm serve {M} --max-model-len 131072 || exit 1"),
+        shell(f"if [ -d /x ]; then vllm serve {M} --max-model-len 131072; fi"),
+        shell(f"bash /prepare.sh && vllm serve {M} --max-model-len 131072"),
+        pod(f"args: [--model={M}, --quantization=fp8, --max-model-len=131072, --kv-cache-dtype=bfloat16]"),
+        pod("env: [{name: MODEL_ID, value: meta-llama/Llama-3.1-70B-Instruct}]", TGI),
+    ],
+)
+def test_what_changes_nothing_leaves_the_failure(gate, text):
+    assert said(gate(text)[0], "KV001").level == "error"
+
+
+@pytest.mark.parametrize(
+    ("rule", "limits", "options", "device"),
+    [
+        # 15.0e9 B at 300e9 B/s are 50 ms, and 16.1e9 B of 85e9 B are 19 %
+        ("KV006", "{tpot: 12ms}", "--max-model-len 8192", "l4"),
+        ("KV005", "{ttft: 12ms}", "--max-model-len 8192", "l4"),
+        ("KV002", "{memory: 10%}", "--max-model-len 8192", "h100-sxm5-80"),
+        ("KV014", "{tpot: 1s}", "--max-model-len 8192 -tp 2", "l4"),
+        ("KV004", "{tpot: 1s}", "--max-model-len 8192 -tp 3", "l4"),
+        ("KV003", "{tpot: 1s}", "--max-model-len 200000", "h100-sxm5-80"),
+        ("KV011", "{tpot: 1s}", "--max-model-len 8192 --gpu-memory-utilization 1.0", "l4"),
+    ],
+)
+def test_words_that_may_set_anything_soften_every_rule(gate, rule, limits, options, device):
+    plain = said(gate(shell(f"vllm serve {M} {options}"), device, limits)[0], rule)
+    assert plain.level == "error", plain
+    open_ended = said(gate(shell(f"vllm serve {M} {options} $EXTRA_ARGS"), device, limits)[0], rule)
+    assert open_ended.level == "warning"
+    assert "$EXTRA_ARGS is only known where it runs" in open_ended.message
+
+
+def test_a_cost_is_softened_too(tmp_path):
+    path = tmp_path / "kvcli.yaml"
+    path.write_text(
+        "version: 1\nfleet: {pool: {device: l4, devices: 1, price_hour: 0.70}}\ntargets:\n  - name: x\n"
+        f"    command: vllm serve {M} --max-model-len 8192 $EXTRA\n    on: [pool]\n    load: {{users: 1}}\n"
+        "    limits: {cost_per_mtok: 1}\n"
+    )
+    assert said(check([path], DAY)[0].cells[0], "KV015").level == "warning"
+
+
+def test_an_option_of_storage_does_not_excuse_missing_devices(gate):
+    found = gate(pod(f"args: [--model={M}, --max-model-len=131072, --enable-eplb, -tp=2]"))[0]
+    assert said(found, "KV014").level == "error"
+    assert said(found, "KV001").level in ("passed", "warning")
