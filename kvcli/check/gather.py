@@ -29,10 +29,12 @@ _OF_REFERENCE = ("unknown_reference", "bad_reference", "unreadable_file", "not_a
 
 
 class Gathered(NamedTuple):
-    """`capacities` are the capacity files among those given; their folders are where their paths begin."""
+    """`capacities` are the capacity files among those given; their folders are where their paths begin. `passed_over`: a sentence for each
+    file of a folder that cannot be read and starts no engine."""
 
     cases: tuple[Case, ...]
     capacities: tuple[Capacity, ...]
+    passed_over: tuple[str, ...] = ()
 
 
 class Device(NamedTuple):
@@ -62,6 +64,7 @@ def gather(paths: Sequence[Path], devices: Sequence[str] = (), strict: bool = Fa
     for name in devices:
         find(name)
     cases: list[Case] = []
+    passed_over: list[str] = []
     for capacity, base in capacities:
         models = Models(capacity.models, base)
         for each in capacity.files:
@@ -69,14 +72,14 @@ def gather(paths: Sequence[Path], devices: Sequence[str] = (), strict: bool = Fa
                 raise BadInput(f"{each.place.label}: files: there is no {each.text[:200]}", "check the path", "unreadable_file")
         also = [base / each.text for each in capacity.files]
         for target in capacity.targets:
-            cases += _of_target(target, capacity, models, base, also, strict)
+            cases += _of_target(target, capacity, models, base, also, strict, passed_over)
     if manifests:
-        cases += _direct(manifests, tuple(dict.fromkeys(devices)), strict)
+        cases += _direct(manifests, tuple(dict.fromkeys(devices)), strict, passed_over)
     if not cases:
         names = ", ".join(path.as_posix() for path in paths)
         message = f"{names[:400]}: nothing there starts an engine that kvcli knows"
         raise BadInput(message, "give a kvcli.yaml, or manifests of model servers", "nothing_to_check")
-    return Gathered(tuple(_with_own_names(cases)), tuple(capacity for capacity, _ in capacities))
+    return Gathered(tuple(_with_own_names(cases)), tuple(capacity for capacity, _ in capacities), tuple(dict.fromkeys(passed_over)))
 
 
 def _capacity_of_folder(path: Path) -> Path:
@@ -122,8 +125,10 @@ def _with_file(case: Case) -> str:
     return f"{case.target.place.file}#{case.target.name}"
 
 
-def _of_target(target: Target, capacity: Capacity, models: Models, base: Path, also: list[Path], strict: bool) -> list[Case]:
-    deployments = _deployments(target, base, also)
+def _of_target(
+    target: Target, capacity: Capacity, models: Models, base: Path, also: list[Path], strict: bool, passed_over: list[str]
+) -> list[Case]:
+    deployments = _deployments(target, base, also, passed_over)
     found = []
     for deployment in deployments:
         settings = {**deployment.settings, **target.settings}
@@ -136,11 +141,11 @@ def _of_target(target: Target, capacity: Capacity, models: Models, base: Path, a
     return found
 
 
-def _deployments(target: Target, base: Path, also: list[Path]) -> list[Deployment]:
+def _deployments(target: Target, base: Path, also: list[Path], passed_over: list[str]) -> list[Deployment]:
     launches: tuple[Launch, ...] = ()
     if target.source is not None:
         try:
-            launches = launches_at(target.source.text, base, also)
+            launches = launches_at(target.source.text, base, also, passed_over)
         except BadInput as error:
             if error.code not in _OF_REFERENCE:  # the manifest itself is at fault, and the message says where
                 raise
@@ -221,11 +226,11 @@ def _cards(deployment: Deployment) -> list[Device]:
     return [Device(None, None, None, why)]
 
 
-def _direct(manifests: list[Path], devices: Sequence[str], strict: bool) -> list[Case]:
+def _direct(manifests: list[Path], devices: Sequence[str], strict: bool, passed_over: list[str]) -> list[Case]:
     """Targets of manifests without a capacity file: every launch that starts an engine, named as its manifest names it."""
     models = Models({}, Path())
     found = []
-    for launch in read_launches(manifests):
+    for launch in read_launches(manifests, passed_over=passed_over):
         deployment = deployment_of(launch) if launch.role != "init" else None
         if deployment is None:  # a sidecar, or what ends before the server starts
             continue

@@ -43,7 +43,7 @@ def check(
     if baseline is None and len(set(named)) > 1:
         hint = "check them one by one, or give --baseline FILE"
         raise BadInput(f"the capacity files name different baselines: {', '.join(sorted(set(named)))[:200]}", hint, "usage")
-    report = Report(tuple(_cell(case, today) for case in gathered.cases))
+    report = Report(tuple(_cell(case, today) for case in gathered.cases), passed_over=gathered.passed_over)
     path = baseline or (named[0] if named else None)
     if path is None or (not os.path.exists(path) and (updating or baseline is None)):
         return report, path
@@ -53,7 +53,7 @@ def check(
         if updating:
             return report, path
         raise
-    report = against(report, held)
+    report = against(report, held)._replace(passed_over=gathered.passed_over)
     cells = zip(report.cells, gathered.cases, strict=True)
     return report._replace(cells=tuple(_compared(cell, case, today) for cell, case in cells)), path
 
