@@ -35,7 +35,15 @@ OPENS: dict[str, frozenset[str]] = {
     # what an engine or the cluster does not read, or refuses; what is counted as less than it is; what another rule says
     **dict.fromkeys(("stray_word", "repeated_option", "variable_not_read", "not_a_string", "not_a_list", "misspelled_option"), NONE),
     **dict.fromkeys(
-        ("key_not_found", "volume_not_in_files", "claim_not_in_files", "script_not_literal", "conditional_start", "other_script_not_found"),
+        (
+            "key_not_found",
+            "volume_not_in_files",
+            "claim_not_in_files",
+            "script_not_literal",
+            "conditional_start",
+            "other_script_not_found",
+            "cpu_build",
+        ),
         NONE,
     ),
     **dict.fromkeys(("gpu_part", "gpu_amount", "gpu_without_limit", "kv_tier_unknown", "no_model", "speculation_not_modelled"), NONE),

@@ -183,6 +183,10 @@ def _as_in_file(deployment: Deployment, model: Found) -> Deployment:
 
 def _devices(target: Target, deployment: Deployment, capacity: Capacity) -> list[Device]:
     """The pools and parts a target names, else those of the manifest's node selectors."""
+    cpu = next((each for each in deployment.problems if each.code == "cpu_build"), None)
+    if cpu is not None and not any(word.text == "cpu" for word in target.on):
+        names = list(dict.fromkeys(word.text for word in target.on))
+        return [Device(Word(name, cpu.place), capacity.pools.get(name), None, cpu.message) for name in names or ["cpu"]]
     if not target.on:
         return _cards(deployment)
     found = []

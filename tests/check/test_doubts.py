@@ -184,3 +184,37 @@ def test_an_option_of_storage_does_not_excuse_missing_devices(gate):
     found = gate(pod(f"args: [--model={M}, --max-model-len=131072, --enable-eplb, -tp=2]"))[0]
     assert said(found, "KV014").level == "error"
     assert said(found, "KV001").level in ("passed", "warning")
+
+
+def without_gpu(text):
+    return text.replace("      resources: {limits: {nvidia.com/gpu: 1}}\n", "")
+
+
+LLAMA = "args: [-m, /m/Llama-3.3-70B-Instruct-Q4_K_M.gguf, -c, '8192', -ngl, '99', --fit, 'off']"
+
+
+@pytest.mark.parametrize(
+    ("body", "image"),
+    [
+        (LLAMA, "ghcr.io/ggml-org/llama.cpp:server"),
+        (LLAMA, "ghcr.io/ggml-org/llama.cpp:server-b6000"),
+        (f"command: [vllm, serve, {M}]", "vllm-cpu-env"),
+        (f"args: [--model, {M}]", "vllm/vllm-openai-cpu:v0.11.0"),
+        (f"args: [--model, {M}]", "public.ecr.aws/q9t5s3a7/vllm-cpu-release-repo:v0.10.2"),
+        (f"command: [vllm, serve, {M}]\nenv: [{{name: VLLM_CPU_KVCACHE_SPACE, value: '40'}}]", "acme/chat:1"),
+    ],
+)
+def test_a_build_for_processors_is_not_held_against_a_device(gate, body, image):
+    cell = gate(without_gpu(pod(body, image)))[0]
+    assert cell.verdict == "pass", cell.outcomes
+    assert said(cell, "KV001").level == "skipped"
+    assert (said(cell, "KV008").level, "uses no accelerator" in said(cell, "KV008").message) == ("note", True)
+    if "env:" not in body:
+        assert "stay idle" in said(gate(pod(body, image))[0], "KV016").message
+
+
+@pytest.mark.parametrize(
+    "image", ["ghcr.io/ggml-org/llama.cpp:server-cuda", "ghcr.io/ggml-org/llama.cpp:server-vulkan-b6000", "acme/llama"]
+)
+def test_other_builds_are(gate, image):
+    assert said(gate(without_gpu(pod(LLAMA.replace("args: [", "command: [llama-server, "), image)))[0], "KV001").level == "error"

@@ -60,6 +60,22 @@ def _official(parts: tuple[str, ...]) -> bool:
     return parts[-2:] == ("tensorrt-llm", "release")
 
 
+_CPU = re.compile(r"(?:^|[-_.])cpu(?:[-_.]|$)")
+#: llama.cpp's tags of builds for accelerators; `server` and `server-b6000` are for processors
+_LLAMA_ACCELERATED = re.compile(r"-(?:cuda|rocm|hip|musa|intel|sycl|vulkan|cann)")
+
+
+def cpu_build(image: Word | None, engine: str) -> bool:
+    """Whether the image holds a build that uses no accelerator: one that says so, and llama.cpp's own where it names none."""
+    if image is None or not image.literal:
+        return False
+    parts, tag = image_parts(image.text)
+    if _CPU.search(parts[-1]) or _CPU.search(tag):
+        return True
+    own = engine == "llama.cpp" and parts[-1] in ("llama.cpp", "llama-cpp") and parts[-2:-1] in (("ggml-org",), ("ggerganov",))
+    return own and tag.startswith(("server", "full", "light")) and not _LLAMA_ACCELERATED.search(tag)
+
+
 def numbers(version: str) -> tuple[int, ...]:
     """`0.11.0` -> (0, 11, 0), `b6123` -> (6123,), anything else ()."""
     return tuple(int(each) for each in re.findall(r"\d{1,9}", version.split("rc")[0].split(".post")[0]))

@@ -221,6 +221,10 @@ def _variables(draft: Draft, launch: Launch, given: dict[str, Given]) -> None:
             draft.problem("variable_not_modelled", f"{name}={word.text[:40]}: {why}, and kvcli has no rule for it", word.place)
     space = launch.environment.get("VLLM_CPU_KVCACHE_SPACE")
     if space is not None and "--kv-cache-memory-bytes" not in given:
+        if launch.gpus is None:
+            text = f"VLLM_CPU_KVCACHE_SPACE={space.text[:20]} sizes the cache of vLLM's CPU build, which uses no accelerator"
+            draft.problem("cpu_build", text, space.place, matters=False)
+            return
         text = f"VLLM_CPU_KVCACHE_SPACE={space.text[:20]} sizes the cache of vLLM's CPU build, and no other build reads it"
         draft.problem("variable_not_read", text, space.place, matters=False)
 
