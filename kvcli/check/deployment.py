@@ -11,6 +11,7 @@ from kvcli.check.nodes import Place, Word
 #: What a deployment can set, in kvcli's words -> its type and unit. One vocabulary for all engines; what an engine lacks is absent.
 SETTINGS: dict[str, str] = {
     "context_tokens": "int: the longest sequence the engine admits; 'auto' where the engine lowers it until it fits",
+    "longer_allowed": "bool: more than the model's positions are admitted, or may be",
     "slots": "int: llama.cpp's sequences, each with context_tokens of its own unless kv_unified",
     "kv_unified": "bool",
     "swa_full": "bool: llama.cpp keeps windows in full",

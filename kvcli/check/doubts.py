@@ -26,7 +26,8 @@ OPENS: dict[str, frozenset[str]] = {
     **dict.fromkeys(("environment_not_in_files", "secret_not_in_files"), CERTAIN),
     # what is stored, and by which of the devices
     "option_not_modelled": CERTAIN - {"KV014"},
-    **dict.fromkeys(("variable_not_modelled", "weights_not_known"), CERTAIN - {"KV003", "KV014"}),
+    "variable_not_modelled": CERTAIN - {"KV003", "KV014"},
+    "weights_not_known": CERTAIN - {"KV003", "KV004", "KV010", "KV014"},
     # smaller than it is counted, or elsewhere
     **dict.fromkeys(("kv_on_host", "lora_rank_unknown", "context_dealt"), MEMORY),
     "drafted_tokens_assumed": frozenset(["KV006", "KV015"]),
@@ -41,6 +42,7 @@ OPENS: dict[str, frozenset[str]] = {
             "claim_not_in_files",
             "script_not_literal",
             "conditional_start",
+            "ray_cluster",
             "other_script_not_found",
             "cpu_build",
         ),

@@ -18,7 +18,7 @@ from kvcli.check.engines.read import deployment_of
 from kvcli.check.launch import Launch, Problem
 from kvcli.check.manifests.read import launch_of_command, launches_at, read_launches
 from kvcli.check.models import Found, Models
-from kvcli.check.nodes import Word
+from kvcli.check.nodes import Place, Word
 from kvcli.check.yaml_reader import load_documents, read_text
 from kvcli.errors import BadInput
 from kvcli.hardware.accelerators import Accelerator, find
@@ -174,11 +174,17 @@ def _as_in_file(deployment: Deployment, model: Found) -> Deployment:
     said = deployment.settings.get("quantization")
     if model.spec is not None and model.spec.quantization is None and said is not None and said.place is not None and not model.weights:
         text = f"{said.said} says that the files are quantised, and kvcli counts {model.spec.name} as it was published"
-        problem = Problem("weights_not_known", f"{text}: weights: in the target says their type", said.place)
-        return deployment._replace(problems=(*deployment.problems, problem))
+        return _with_doubt(deployment, text, said.place)
+    if model.doubt and "weights" not in deployment.settings and deployment.model is not None:
+        return _with_doubt(deployment, model.doubt, deployment.model.place)
     if "weights" not in deployment.settings or model.spec is None or model.spec.quantization is None:
         return deployment
     return deployment._replace(settings={key: value for key, value in deployment.settings.items() if key != "weights"})
+
+
+def _with_doubt(deployment: Deployment, text: str, place: Place) -> Deployment:
+    problem = Problem("weights_not_known", f"{text}: weights: in the target says their type", place)
+    return deployment._replace(problems=(*deployment.problems, problem))
 
 
 def _devices(target: Target, deployment: Deployment, capacity: Capacity) -> list[Device]:

@@ -11,6 +11,7 @@ from kvcli.check.doubts import OPENS
 from kvcli.check.run import check
 
 DAY = datetime.date(2026, 11, 29)
+H100 = "h100-sxm5-80"
 M = "meta-llama/Llama-3.1-8B-Instruct"
 TGI = "ghcr.io/huggingface/text-generation-inference:3.3.4"
 LONG = f"args: [--model={M}, --max-model-len=131072]"
@@ -25,8 +26,8 @@ def pod(body, image="vllm/vllm-openai:v0.9.2", gpus=1):
     )
 
 
-def shell(command, more=""):
-    return pod(f"command: [sh, -c]\nargs:\n  - |\n    {command}\n{more}")
+def shell(command, more="", image="vllm/vllm-openai:v0.11.0"):
+    return pod(f"command: [sh, -c]\nargs:\n  - |\n    {command}\n{more}", image)
 
 
 def kserve(spec):
@@ -85,7 +86,7 @@ def test_every_code_says_what_it_leaves_open():
         (shell(f"export $(cat /env); vllm serve {M} --max-model-len ${{LEN:-131072}}"), "l4", "${LEN:-131072}"),
         (
             kserve("{runtime: own, modelFormat: {name: vLLM}, storageUri: hf://meta-llama/Llama-3.3-70B-Instruct}"),
-            "h100-sxm5-80",
+            H100,
             "the runtime own",
         ),
         (
@@ -95,15 +96,15 @@ def test_every_code_says_what_it_leaves_open():
             "the base configuration base",
         ),
         (pod(f"args: [--model={M}, --weight-offload-ratio=0.9]", "vllm/vllm-openai:v0.40.0"), "l4", "--weight-offload-ratio"),
-        (pod("args: [--model=/m/Llama-3.3-70B-Instruct, --quantization=awq_marlin, --max-model-len=8192]"), "h100-sxm5-80", "awq_marlin"),
+        (pod("args: [--model=/m/Llama-3.3-70B-Instruct, --quantization=awq_marlin, --max-model-len=8192]"), H100, "awq_marlin"),
         (
             pod("command: [python, -m, sglang.launch_server, --model-path, /m/Llama-3.3-70B-Instruct, --quantization, gptq_marlin]"),
-            "h100-sxm5-80",
+            H100,
             "gptq_marlin",
         ),
         (
             pod("env: [{name: MODEL_ID, value: /m/Llama-3.3-70B-Instruct}, {name: QUANTIZE, value: awq}]", TGI),
-            "h100-sxm5-80",
+            H100,
             "QUANTIZE awq",
         ),
         (
@@ -155,10 +156,10 @@ def test_what_changes_nothing_leaves_the_failure(gate, text):
         # 15.0e9 B at 300e9 B/s are 50 ms, and 16.1e9 B of 85e9 B are 19 %
         ("KV006", "{tpot: 12ms}", "--max-model-len 8192", "l4"),
         ("KV005", "{ttft: 12ms}", "--max-model-len 8192", "l4"),
-        ("KV002", "{memory: 10%}", "--max-model-len 8192", "h100-sxm5-80"),
+        ("KV002", "{memory: 10%}", "--max-model-len 8192", H100),
         ("KV014", "{tpot: 1s}", "--max-model-len 8192 -tp 2", "l4"),
         ("KV004", "{tpot: 1s}", "--max-model-len 8192 -tp 3", "l4"),
-        ("KV003", "{tpot: 1s}", "--max-model-len 200000", "h100-sxm5-80"),
+        ("KV003", "{tpot: 1s}", "--max-model-len 200000", H100),
         ("KV011", "{tpot: 1s}", "--max-model-len 8192 --gpu-memory-utilization 1.0", "l4"),
     ],
 )
@@ -218,3 +219,68 @@ def test_a_build_for_processors_is_not_held_against_a_device(gate, body, image):
 )
 def test_other_builds_are(gate, image):
     assert said(gate(without_gpu(pod(LLAMA.replace("args: [", "command: [llama-server, "), image)))[0], "KV001").level == "error"
+
+
+@pytest.mark.parametrize(
+    ("engine", "variable", "level"),
+    [
+        ("vllm", "{name: VLLM_ALLOW_LONG_MAX_MODEL_LEN, value: '1'}", "warning"),
+        ("vllm", "{name: VLLM_ALLOW_LONG_MAX_MODEL_LEN, value: 'True'}", "warning"),
+        ("vllm", "{name: VLLM_ALLOW_LONG_MAX_MODEL_LEN, valueFrom: {secretKeyRef: {name: s, key: k}}}", "warning"),
+        ("vllm", "{name: VLLM_ALLOW_LONG_MAX_MODEL_LEN, value: '0'}", "error"),
+        ("vllm", "{name: SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN, value: '1'}", "error"),
+        ("sglang", "{name: SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN, value: 'true'}", "warning"),
+        ("sglang", "{name: HOME, value: x}", "error"),
+    ],
+)
+def test_a_variable_allows_more_than_the_trained_positions(gate, engine, variable, level):
+    command = {
+        "vllm": f"[vllm, serve, {M}, --max-model-len=200000]",
+        "sglang": f"[python, -m, sglang.launch_server, --model-path={M}, --context-length=200000]",
+    }[engine]
+    cell = gate(pod(f"command: {command}\nenv: [{variable}]"), H100)[0]
+    assert said(cell, "KV003").level == level
+    # what does not fit does not fit: 200,000 x 131,072 B = 26.2e9 B beside 16.1e9 B
+    if engine == "vllm":
+        assert said(gate(pod(f"command: {command}\nenv: [{variable}]"))[0], "KV001").level == "error"
+
+
+SERVE = "vllm serve meta-llama/Llama-3.1-405B-Instruct -tp 8 -pp 2 --max-model-len 8192"
+
+
+@pytest.mark.parametrize(
+    ("command", "level"),
+    [
+        (f"ray start --head --port=6379; sleep 60; {SERVE}", "warning"),
+        (f"bash /vllm-workspace/multi-node-serving.sh leader --ray_cluster_size=2; {SERVE}", "warning"),
+        (f"{SERVE}", "error"),
+        (f"ray start --head; {SERVE.replace('-pp 2', '')}", "passed"),
+    ],
+)
+def test_ray_may_have_the_other_devices(gate, command, level):
+    assert said(gate(pod(f"command: [sh, -c]\nargs:\n  - |\n    {command}", gpus=8), H100)[0], "KV014").level == level
+
+
+@pytest.mark.parametrize(
+    ("tag", "share", "level"),
+    [("v0.6.3", "1.0", "warning"), ("v0.10.2", "1.0", "warning"), ("v0.11.0", "1.0", "error"), ("v0.11.0", "0.98", "warning")],
+)
+def test_the_whole_memory_is_refused_where_the_free_memory_is_checked(gate, tag, share, level):
+    text = pod(f"args: [--model={M}, --max-model-len=8192, --enforce-eager, --gpu-memory-utilization={share}]", f"vllm/vllm-openai:{tag}")
+    assert said(gate(text)[0], "KV011").level == level
+
+
+@pytest.mark.parametrize(
+    ("command", "level"),
+    [
+        # 16 bit: 16.1e9 B and 100,000 x 131,072 B = 13.1e9 B; four bits would leave room for them
+        ("[vllm, serve, bartowski/Meta-Llama-3.1-8B-Instruct-GGUF, --max-model-len=100000]", "warning"),
+        ("[llama-server, -hf, bartowski/Meta-Llama-3.1-8B-Instruct-GGUF, -c, '100000', -np, '1', -ngl, '99', -fit, 'off']", "warning"),
+        ("[llama-server, -hf, 'bartowski/Meta-Llama-3.1-8B-Instruct-GGUF:F16', -c, '100000', -np, '1', -ngl, '99', -fit, 'off']", "error"),
+        (f"[vllm, serve, {M}, --max-model-len=100000]", "error"),
+    ],
+)
+def test_gguf_files_of_a_type_that_no_name_tells(gate, command, level):
+    found = said(gate(pod(f"command: {command}"))[0], "KV001")
+    assert found.level == level, found
+    assert ("names GGUF files and not their type" in found.message) == (level == "warning")

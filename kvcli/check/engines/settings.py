@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from kvcli.check.deployment import Setting
 from kvcli.check.engines.table import Given
 from kvcli.check.launch import Problem
-from kvcli.check.nodes import Place
+from kvcli.check.nodes import Place, Word
 
 Value = int | float | str | bool
 GIB = 2**30
@@ -78,6 +78,13 @@ class Draft:
             self.problem("option_not_modelled", f"kvcli has no rule for {said}: {what}", place)
         except (ValueError, OverflowError):
             self.problem("bad_argument", f"{self.engine} refuses {said}: {text[:40]!r} is not a value it takes", place)
+
+    def switch(self, key: str, name: str, environment: Mapping[str, Word]) -> None:
+        """A variable that switches something on with 1 or true; one that is only known where it runs may."""
+        word = environment.get(name)
+        if word is not None:
+            on = not word.literal or word.text.strip().lower() in ("1", "true")
+            self.set(key, on, f"{name}={word.text[:40]}", word.place)
 
     def json(self, given: Given) -> dict[str, Any] | None:
         """An option whose value is a JSON object; None with a Problem where it is none."""

@@ -92,6 +92,7 @@ def read(launch: Launch, words: Sequence[Word], draft: Draft, version: str) -> W
     _speculation(draft, given)
     _tiers(draft, given)
     _adapters(draft, given)
+    draft.switch("longer_allowed", "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", launch.environment)
     named_version = f"sglang {version}"
     if "--enable-dp-attention" in given and "--dp-size" not in given and numbers(version) < NAMED_GROUPS:
         switch = given["--enable-dp-attention"]

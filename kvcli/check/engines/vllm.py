@@ -219,6 +219,7 @@ def _variables(draft: Draft, launch: Launch, given: dict[str, Given]) -> None:
         word = launch.environment.get(name)
         if word is not None and word.text.strip() and (not word.literal or value in (None, word.text.strip())):
             draft.problem("variable_not_modelled", f"{name}={word.text[:40]}: {why}, and kvcli has no rule for it", word.place)
+    draft.switch("longer_allowed", "VLLM_ALLOW_LONG_MAX_MODEL_LEN", launch.environment)
     space = launch.environment.get("VLLM_CPU_KVCACHE_SPACE")
     if space is not None and "--kv-cache-memory-bytes" not in given:
         if launch.gpus is None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from kvcli.check import fixes
 from kvcli.check.case import Case, passed, planned, skipped
-from kvcli.check.requests import may_take_whole, number
+from kvcli.check.requests import may_take_whole, number, version_of
 from kvcli.check.verdict import Outcome
 from kvcli.check.words import spelled
 from kvcli.plan.answers.solve import at_batch, at_context
@@ -17,6 +17,9 @@ from kvcli.units import format_bytes
 
 #: Engines that do not start unless the cache of a request of the longest length has room; others admit shorter requests.
 REFUSE_TO_START = ("vllm", "llama.cpp")
+#: The first version of vLLM of which every engine compares, at its start, what is free with the share it takes (`init_device` of V1's
+#: worker). V0, which went with 0.11, counts what is left once the weights are loaded, and starts.
+VLLM_CHECKS_FREE = (0, 11)
 #: Engines that put on the host what does not fit.
 SPILL = ("ollama",)
 
@@ -254,7 +257,8 @@ def memory_fraction(case: Case) -> Outcome:
     context = next((need for need in memory.needs if need.line.item == "cuda_context"), None)
     left = int(memory.usable_bytes * (1 - share))
     if not found.default and case.deployment.engine == "vllm" and context is not None and left < context.high_bytes:
-        level = "error" if share >= 1 or left < context.low_bytes else "warning"
+        held = share >= 1 or left < context.low_bytes
+        level = "error" if held and version_of(case.deployment) >= VLLM_CHECKS_FREE else "warning"
         message = f"{said}{format_bytes(left)} stay for context and libraries, which take up to {format_bytes(context.high_bytes)}"
         formula = f"(1 - {share:g}) x {memory.usable_bytes:,} B = {left:,} B < {context.high_bytes:,} B"
         return Outcome("KV011", "error" if level == "error" else "warning", message, place, formula, spelled(case, "memory_fraction", 0.95))

@@ -84,9 +84,21 @@ def _chosen(found: list[Program], problems: list[Problem]) -> tuple[tuple[Progra
     programs = _choose(found, problems)
     if any(program.known for program in programs):
         # a script that is not there and only prepares does not matter once the engine's own command is known
+        ray = next((program for program in found if _joins_ray(program.words)), None)
+        if ray is not None:
+            message = "Ray is started before it, so ranks may run on other nodes"
+            problems.append(Problem("ray_cluster", message, ray.words[0].place, matters=False))
         other = "other_script_not_found"
         problems = [each._replace(code=other, matters=False) if each.code == "script_not_found" else each for each in problems]
     return programs, tuple(dict.fromkeys(problems))
+
+
+def _joins_ray(words: tuple[Word, ...]) -> bool:
+    """`ray start`, or vLLM's script that does it and waits for the other nodes."""
+    texts = [word.text for word in words]
+    return (posixpath.basename(texts[0] if texts else "") == "ray" and "start" in texts) or any(
+        text.startswith(("--ray_cluster_size", "--ray-cluster-size")) for text in texts
+    )
 
 
 def _choose(found: list[Program], problems: list[Problem]) -> tuple[Program, ...]:
