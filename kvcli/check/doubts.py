@@ -6,6 +6,7 @@ and becomes a warning that says why.
 
 from __future__ import annotations
 
+from kvcli.check.capacity import Pool
 from kvcli.check.deployment import Deployment
 from kvcli.check.launch import Problem
 from kvcli.check.verdict import Outcome
@@ -21,7 +22,7 @@ OPENS: dict[str, frozenset[str]] = {
     **dict.fromkeys(("not_literal", "config_file_not_read", "bad_argument"), CERTAIN),
     **dict.fromkeys(("not_in_files", "ambiguous_runtime", "not_understood", "engine_not_modelled", "unknown_option"), CERTAIN),
     **dict.fromkeys(("bad_shell", "script_not_found", "script_not_followed", "conditional_command"), CERTAIN),
-    **dict.fromkeys(("parallel_by_operator", "hosts_by_operator"), CERTAIN),
+    **dict.fromkeys(("parallel_by_operator", "hosts_by_operator", "devices_not_counted"), CERTAIN),
     # only for engines that read such variables, see opened
     **dict.fromkeys(("environment_not_in_files", "secret_not_in_files"), CERTAIN),
     # what is stored, and by which of the devices
@@ -55,20 +56,22 @@ READ_VARIABLES = ("tgi", "llama.cpp", "ollama")
 ALLOW_LONGER = ("vllm", "sglang")
 
 
-def opened(problem: Problem, deployment: Deployment) -> frozenset[str]:
+def opened(problem: Problem, deployment: Deployment, pool: Pool | None = None) -> frozenset[str]:
     """The rules whose failure is not certain while this is not known."""
     found = OPENS.get(problem.code, CERTAIN)
+    if problem.code == "devices_not_counted" and pool is not None and pool.devices == 1:
+        return NONE
     if problem.code in ("environment_not_in_files", "secret_not_in_files") and deployment.engine not in READ_VARIABLES:
         longer = deployment.engine in ALLOW_LONGER and problem.code == "environment_not_in_files"
         return frozenset(["KV003"]) if longer else NONE
     return found
 
 
-def softened(outcome: Outcome, deployment: Deployment) -> Outcome:
+def softened(outcome: Outcome, deployment: Deployment, pool: Pool | None = None) -> Outcome:
     """A failure that something not understood may undo is a warning, which says what that is."""
     if outcome.level != "error" or outcome.rule not in CERTAIN:
         return outcome
-    why = next((each for each in deployment.problems if outcome.rule in opened(each, deployment)), None)
+    why = next((each for each in deployment.problems if outcome.rule in opened(each, deployment, pool)), None)
     if why is None:
         return outcome
     return outcome._replace(level="warning", message=f"{outcome.message}: that is not certain, because {why.message}")

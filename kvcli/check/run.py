@@ -73,7 +73,7 @@ def _cell(case: Case, today: datetime.date) -> Cell:
     outcomes: list[Outcome] = []
     for rule in RULES:
         found = rule(case)
-        outcomes += [softened(each, case.deployment) for each in (found if isinstance(found, list) else [found])]
+        outcomes += [softened(each, case.deployment, case.pool) for each in (found if isinstance(found, list) else [found])]
     device = case.device.text if case.device else "unknown device"
     assumed = case.asked.assumed if case.asked else ()
     return Cell(

@@ -12,6 +12,7 @@ from kvcli.check.run import check
 
 DAY = datetime.date(2026, 11, 29)
 H100 = "h100-sxm5-80"
+BIG = "meta-llama/Llama-3.1-70B-Instruct"
 M = "meta-llama/Llama-3.1-8B-Instruct"
 TGI = "ghcr.io/huggingface/text-generation-inference:3.3.4"
 LONG = f"args: [--model={M}, --max-model-len=131072]"
@@ -284,3 +285,23 @@ def test_gguf_files_of_a_type_that_no_name_tells(gate, command, level):
     found = said(gate(pod(f"command: {command}"))[0], "KV001")
     assert found.level == level, found
     assert ("names GGUF files and not their type" in found.message) == (level == "warning")
+
+
+COMPOSE = "services:\n  a:\n    image: {}\n    gpus: {}\n    command: {}\n"
+ON_ALL = "-m /m/Llama-3.3-70B-Instruct-Q4_K_M.gguf -c 8192 -np 1 -ngl 99 -fit off"
+
+
+@pytest.mark.parametrize(
+    ("image", "command"),
+    [("ghcr.io/ggml-org/llama.cpp:server-cuda", ON_ALL), (TGI, f"--model-id {BIG} --max-total-tokens 8192")],
+)
+def test_engines_that_take_every_device_are_not_held_against_one(gate, tmp_path, image, command):
+    found = said(gate(COMPOSE.format(image, "all", command), name="compose.yaml")[0], "KV001")
+    assert (found.level, "takes every device it sees" in found.message) == ("warning", True)
+    assert said(gate(COMPOSE.format(image, "1", command), name="compose.yaml")[0], "KV001").level == "error"
+    # a pool of one has no others
+    (tmp_path / "compose.yaml").write_text(COMPOSE.format(image, "all", command))
+    (tmp_path / "kvcli.yaml").write_text(
+        "version: 1\nfleet: {one: {device: l4, devices: 1}}\ntargets: [{name: x, from: compose.yaml, on: [one]}]\n"
+    )
+    assert said(check([tmp_path / "kvcli.yaml"], DAY)[0].cells[0], "KV001").level == "error"

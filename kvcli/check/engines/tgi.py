@@ -132,8 +132,7 @@ def _defaults(draft: Draft, given: dict[str, Given], launch: Launch, version: st
         draft.default("context_tokens", "auto", named)
     else:
         draft.default("context_tokens", 4096 if at >= (2,) else 2048, named)
-    if launch.gpus and launch.gpus.amount:
-        draft.default("tensor_parallel", launch.gpus.amount, named, "every device it sees")
+    draft.every_device("tensor_parallel", launch.gpus, named)
     if "max_sequences" not in draft.settings:
         requests = given.get("--max-concurrent-requests")
         if requests is not None:
