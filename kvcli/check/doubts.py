@@ -6,9 +6,12 @@ and becomes a warning that says why.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from kvcli.check.capacity import Pool
 from kvcli.check.deployment import Deployment
 from kvcli.check.launch import Problem
+from kvcli.check.nodes import Place
 from kvcli.check.verdict import Outcome
 
 #: rules that fail on what a deployment does; those on what is unknown (KV008, KV009, KV016) fail only where --strict asks for it
@@ -51,6 +54,8 @@ OPENS: dict[str, frozenset[str]] = {
     ),
     **dict.fromkeys(("gpu_part", "gpu_amount", "gpu_without_limit", "kv_tier_unknown", "no_model", "speculation_not_modelled"), NONE),
 }
+#: one of several commands of a script runs
+BRANCH = "conditional_command"
 #: engines that take settings from the environment; vLLM and SGLang take from it only whether more than the trained length is allowed
 READ_VARIABLES = ("tgi", "llama.cpp", "ollama")
 ALLOW_LONGER = ("vllm", "sglang")
@@ -67,11 +72,24 @@ def opened(problem: Problem, deployment: Deployment, pool: Pool | None = None) -
     return found
 
 
-def softened(outcome: Outcome, deployment: Deployment, pool: Pool | None = None) -> Outcome:
-    """A failure that something not understood may undo is a warning, which says what that is."""
+def softened(outcome: Outcome, deployment: Deployment, pool: Pool | None = None, every_branch: bool = False) -> Outcome:
+    """A failure that something not understood may undo is a warning, which says what that is. `every_branch`: whichever of the commands
+    of a script runs fails."""
     if outcome.level != "error" or outcome.rule not in CERTAIN:
         return outcome
-    why = next((each for each in deployment.problems if outcome.rule in opened(each, deployment, pool)), None)
+    problems = [each for each in deployment.problems if not (every_branch and each.code == BRANCH)]
+    why = next((each for each in problems if outcome.rule in opened(each, deployment, pool)), None)
     if why is None:
         return outcome
     return outcome._replace(level="warning", message=f"{outcome.message}: that is not certain, because {why.message}")
+
+
+def failing_branches(found: Iterable[tuple[Deployment, str, Sequence[Outcome]]]) -> set[tuple[Place, str]]:
+    """(place of the branches, device) of scripts of which every command fails. `found`: deployment, device, what the rules said."""
+    groups: dict[tuple[Place, str], list[bool]] = {}
+    for deployment, device, outcomes in found:
+        for problem in deployment.problems:
+            if problem.code == BRANCH:
+                fails = any(softened(each, deployment, every_branch=True).level == "error" for each in outcomes if each.rule in CERTAIN)
+                groups.setdefault((problem.place, device), []).append(fails)
+    return {key for key, fails in groups.items() if len(fails) > 1 and all(fails)}

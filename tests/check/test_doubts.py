@@ -152,6 +152,18 @@ def test_what_changes_nothing_leaves_the_failure(gate, text):
 
 
 @pytest.mark.parametrize(
+    "way", ["if x; then vllm serve {0} --max-model-len 131072; else {1}; fi", "vllm serve {0} --max-model-len 131072 || {1}"]
+)
+def test_a_script_of_which_every_branch_fails_fails(gate, way):
+    def levels(last):
+        return [said(each, "KV001").level for each in gate(shell(way.format(M, last)))]
+
+    assert levels(f"vllm serve {M} --max-model-len 8192") == ["warning", "passed"]
+    assert levels(f"vllm serve {M} --max-model-len 100000") == ["error", "error"]
+    assert levels(f"vllm serve {M} --max-model-len 100000 $MORE") == ["warning", "warning"]
+
+
+@pytest.mark.parametrize(
     ("rule", "limits", "options", "device"),
     [
         # 15.0e9 B at 300e9 B/s are 50 ms, and 16.1e9 B of 85e9 B are 19 %
