@@ -52,7 +52,7 @@ class Case(NamedTuple):
     @property
     def without_accelerator(self) -> bool:
         """Whether it is a build for processors, so that no device holds it."""
-        return any(each.code == "cpu_build" for each in self.deployment.problems)
+        return self.part is None and any(each.code == "cpu_build" for each in self.deployment.problems)
 
     @property
     def unknown(self) -> str:

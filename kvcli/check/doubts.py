@@ -52,7 +52,9 @@ OPENS: dict[str, frozenset[str]] = {
         ),
         NONE,
     ),
-    **dict.fromkeys(("gpu_part", "gpu_amount", "gpu_without_limit", "kv_tier_unknown", "no_model", "speculation_not_modelled"), NONE),
+    **dict.fromkeys(
+        ("gpu_part", "gpu_amount", "gpu_without_limit", "no_such_node", "kv_tier_unknown", "no_model", "speculation_not_modelled"), NONE
+    ),
 }
 #: one of several commands of a script runs
 BRANCH = "conditional_command"

@@ -190,11 +190,18 @@ def _with_doubt(deployment: Deployment, text: str, place: Place) -> Deployment:
 def _devices(target: Target, deployment: Deployment, capacity: Capacity) -> list[Device]:
     """The pools and parts a target names, else those of the manifest's node selectors."""
     cpu = next((each for each in deployment.problems if each.code == "cpu_build"), None)
-    if cpu is not None and not any(word.text == "cpu" for word in target.on):
-        names = list(dict.fromkeys(word.text for word in target.on))
-        return [Device(Word(name, cpu.place), capacity.pools.get(name), None, cpu.message) for name in names or ["cpu"]]
-    if not target.on:
-        return _cards(deployment)
+    found = _on(target, deployment, capacity) if target.on else _cards(deployment)
+    if cpu is None:
+        return found
+    return [
+        each
+        if each.part and each.part.kind == "cpu"
+        else each._replace(word=each.word or Word("cpu", cpu.place), part=None, problem=cpu.message)
+        for each in found
+    ]
+
+
+def _on(target: Target, deployment: Deployment, capacity: Capacity) -> list[Device]:
     found = []
     for word in {each.text: each for each in target.on}.values():
         pool = capacity.pools.get(word.text)

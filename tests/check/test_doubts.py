@@ -317,3 +317,23 @@ def test_engines_that_take_every_device_are_not_held_against_one(gate, tmp_path,
         "version: 1\nfleet: {one: {device: l4, devices: 1}}\ntargets: [{name: x, from: compose.yaml, on: [one]}]\n"
     )
     assert said(check([tmp_path / "kvcli.yaml"], DAY)[0].cells[0], "KV001").level == "error"
+
+
+@pytest.mark.parametrize(
+    ("image", "gpus", "level"),
+    [
+        ("acme/vllm:0.9-cpu", False, "skipped"),
+        # what is no build of the engine's own is believed where devices are requested for it
+        ("acme/vllm:0.9-cpu", True, "error"),
+        ("acme/vllm:cuda-cpu-offload", False, "error"),
+        ("vllm/vllm-openai-cpu:v0.11.0", True, "skipped"),
+    ],
+)
+def test_an_image_that_says_cpu(gate, image, gpus, level):
+    text = pod(f"command: [vllm, serve, {M}, --max-model-len=131072]", image)
+    assert said(gate(text if gpus else without_gpu(text))[0], "KV001").level == level
+
+
+def test_a_build_for_processors_is_held_against_a_processor(gate):
+    text = without_gpu(pod(f"command: [vllm, serve, {M}, --max-model-len=131072]", "vllm-cpu-env"))
+    assert said(gate(text, "cpu-ddr5-5600-2")[0], "KV008").level == "passed"

@@ -48,7 +48,7 @@ def deployment_of(launch: Launch, stated: Word | None = None) -> Deployment | No
     if model is not None and launch.model is not None and STORED.fullmatch(model.text.rstrip("/")):
         model = launch.model
     unread.report(draft, found.engine, launch)
-    if launch.image is not None and cpu_build(launch.image, found.engine):
+    if launch.image is not None and cpu_build(launch.image, found.engine, launch.gpus is not None):
         idle = ": the devices that are requested stay idle" if launch.gpus is not None else ""
         text = f"{launch.image.text[:120]} is a build for processors, which uses no accelerator{idle}"
         draft.problem("cpu_build", text, launch.image.place, matters=launch.gpus is not None)

@@ -59,6 +59,9 @@ def read_gpus(
     problems: list[Problem] = []
     node = _Node(pod)
     request = _from_resources(container, problems) or claimed(container, pod, document, files, problems)
+    if node.contradiction is not None:
+        message = f"no node has all the labels that are asked for, {node.contradiction.text[:60]} among them"
+        problems.append(Problem("no_such_node", message, node.contradiction.place))
     cut = _cut(container, annotations)
     if cut is not None:
         message = "a part of a card is asked for in a way that kvcli does not read, so the memory is not known"
@@ -123,7 +126,7 @@ class _Node:
         for name, value in selector.pairs if isinstance(selector, Mapping) else ():
             always += self._label(name.text, strings(value))
         required = pod.at("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
-        found: dict[str, Word] = {}
+        found, named = dict[str, Word](), list[list[Word]]()
         for term in mappings(required) or [Mapping((), pod.place)]:
             groups, barred = list(always), set[str]()
             for expression in mappings(term.get("matchExpressions")):
@@ -133,10 +136,13 @@ class _Node:
                     groups += self._label(key.text, values)
                 elif key is not None and operator is not None and operator.text == "NotIn" and key.text in _CARD_LABELS:
                     barred |= {value.text for value in values}
+            named += groups
             for word in common(groups):
                 if word.text not in barred:
                     found.setdefault(word.text, word)
         self.cards = list(found.values())
+        #: labels that no node has together
+        self.contradiction = next((group[0] for group in named if group), None) if not found else None
         for word in self.cards:
             mig = _MIG_PRODUCT.search(word.text)
             self.profile = mig.group(1) if mig else self.profile

@@ -213,3 +213,9 @@ def test_selectors_and_expressions_hold_together(files, selector, terms, cards):
     pod = (f"  nodeSelector: {{{selector}}}\n" if selector else "") + affinity(*terms)
     found, _ = gpus(files, "limits: {nvidia.com/gpu: 1}", pod)
     assert [word.text for word in found.cards] == cards
+
+
+def test_labels_that_no_node_has_together_are_a_problem(files):
+    pod = f"  nodeSelector: {{{PRODUCT}: {A100}}}\n" + affinity([(PRODUCT, "In", L4)])
+    _, problems = gpus(files, "limits: {nvidia.com/gpu: 1}", pod)
+    assert [(each.code, each.matters) for each in problems] == [("no_such_node", True)]
