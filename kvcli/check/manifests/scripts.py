@@ -42,7 +42,10 @@ def _problems(problems: tuple[Problem, ...], run: object) -> tuple[Problem, ...]
     files = getattr(run, "env_files", ())
     return (
         *problems,
-        *(Problem("not_in_files", f"the env file {word.text} is not read, so what it sets is not known", word.place) for word in files),
+        *(
+            Problem("environment_not_in_files", f"the env file {word.text} is not read, so what it sets is not known", word.place)
+            for word in files
+        ),
     )
 
 
