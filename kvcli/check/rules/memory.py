@@ -8,9 +8,10 @@ from collections.abc import Callable
 from kvcli.check import fixes
 from kvcli.check.case import Case, passed, planned, skipped
 from kvcli.check.doubts import doubt
+from kvcli.check.kept import version_of
 from kvcli.check.neighbours import too_much
 from kvcli.check.pool import held_in, pool_tokens, too_small
-from kvcli.check.requests import may_take_whole, number, version_of
+from kvcli.check.requests import may_take_whole, number
 from kvcli.check.rules.admission import beside_others, shares_beside, size_said, small_pool, tgi_refuses
 from kvcli.check.verdict import Outcome
 from kvcli.check.words import spelled
