@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 
+from kvcli.check.nodes import Word
 from kvcli.errors import BadInput
 from kvcli.hardware.accelerators import Accelerator, find
 from kvcli.model.presets import folder
@@ -47,3 +49,14 @@ def devices_of(machine: str) -> int | None:
     text = machine.strip().lower()
     found = next((devices for pattern, _, devices in _patterns() if fnmatchcase(text, pattern)), "")
     return int(found) if found else None
+
+
+def common(groups: Sequence[Sequence[Word]]) -> list[Word]:
+    """The words of all groups whose part every group allows. A word of no known part excludes nothing and is kept."""
+    groups = [group for group in groups if group]
+    if len(groups) < 2:
+        return [word for group in groups for word in group]
+    parts = {word.text: part.id if (part := part_of_card(word.text)) else None for group in groups for word in group}
+    allowed = [{parts[word.text] for word in group} for group in groups]
+    limits = [each for each in allowed if None not in each]
+    return [word for group in groups for word in group if parts[word.text] is None or all(parts[word.text] in each for each in limits)]

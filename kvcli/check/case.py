@@ -61,12 +61,17 @@ class Case(NamedTuple):
         return "error" if self.strict else "warning"
 
     @property
+    def without_accelerator(self) -> bool:
+        """Whether it is a build for processors, so that no device holds it."""
+        return self.part is None and any(each.code == "cpu_build" for each in self.deployment.problems)
+
+    @property
     def unknown(self) -> str:
         """Why nothing can be planned, empty where something can."""
         if self.found.spec is None:
             return "the model is not known"
         if self.part is None:
-            return "the device is not known"
+            return self.device_problem if self.without_accelerator else "the device is not known"
         return self.error.message if self.error is not None else ""
 
     def limit(self, name: str) -> Limit | None:

@@ -11,6 +11,7 @@ from kvcli.check.nodes import Place, Word
 #: What a deployment can set, in kvcli's words -> its type and unit. One vocabulary for all engines; what an engine lacks is absent.
 SETTINGS: dict[str, str] = {
     "context_tokens": "int: the longest sequence the engine admits; 'auto' where the engine lowers it until it fits",
+    "longer_allowed": "bool: more than the model's positions are admitted, or may be",
     "slots": "int: llama.cpp's sequences, each with context_tokens of its own unless kv_unified",
     "kv_unified": "bool",
     "swa_full": "bool: llama.cpp keeps windows in full",
@@ -28,6 +29,7 @@ SETTINGS: dict[str, str] = {
     "decode_context_parallel": "int",
     "kv_dtype": "str as kvcli's --kv-dtype takes it (K:V where they differ), 'auto' for the engine's own choice",
     "weights": "str as kvcli's --weights takes it, only where the engine quantises while it loads",
+    "quantization": "str: the method by which the files are said to be quantised, where the engine does not quantise them itself",
     "dtype": "str: compute dtype, 'auto' for the file's",
     "memory_fraction": "float: share of the device, as the engine counts it",
     "kv_memory_bytes": "int: an absolute budget of the pool",

@@ -15,11 +15,11 @@ from kvcli.check.cards import part_of_card
 from kvcli.check.case import Case, make_case
 from kvcli.check.deployment import Deployment
 from kvcli.check.engines.read import deployment_of
-from kvcli.check.launch import Launch
+from kvcli.check.launch import Launch, Problem
 from kvcli.check.manifests.read import launch_of_command, launches_at, read_launches
 from kvcli.check.models import Found, Models
 from kvcli.check.neighbours import with_neighbours
-from kvcli.check.nodes import Word
+from kvcli.check.nodes import Place, Word
 from kvcli.check.yaml_reader import load_documents, read_text
 from kvcli.errors import BadInput
 from kvcli.hardware.accelerators import Accelerator, find
@@ -30,10 +30,12 @@ _OF_REFERENCE = ("unknown_reference", "bad_reference", "unreadable_file", "not_a
 
 
 class Gathered(NamedTuple):
-    """`capacities` are the capacity files among those given; their folders are where their paths begin."""
+    """`capacities` are the capacity files among those given; their folders are where their paths begin. `passed_over`: a sentence for each
+    file of a folder that cannot be read and starts no engine."""
 
     cases: tuple[Case, ...]
     capacities: tuple[Capacity, ...]
+    passed_over: tuple[str, ...] = ()
 
 
 class Device(NamedTuple):
@@ -63,6 +65,7 @@ def gather(paths: Sequence[Path], devices: Sequence[str] = (), strict: bool = Fa
     for name in devices:
         find(name)
     cases: list[Case] = []
+    passed_over: list[str] = []
     for capacity, base in capacities:
         models = Models(capacity.models, base)
         for each in capacity.files:
@@ -70,14 +73,14 @@ def gather(paths: Sequence[Path], devices: Sequence[str] = (), strict: bool = Fa
                 raise BadInput(f"{each.place.label}: files: there is no {each.text[:200]}", "check the path", "unreadable_file")
         also = [base / each.text for each in capacity.files]
         for target in capacity.targets:
-            cases += _of_target(target, capacity, models, base, also, strict)
+            cases += _of_target(target, capacity, models, base, also, strict, passed_over)
     if manifests:
-        cases += _direct(manifests, tuple(dict.fromkeys(devices)), strict)
+        cases += _direct(manifests, tuple(dict.fromkeys(devices)), strict, passed_over)
     if not cases:
         names = ", ".join(path.as_posix() for path in paths)
         message = f"{names[:400]}: nothing there starts an engine that kvcli knows"
         raise BadInput(message, "give a kvcli.yaml, or manifests of model servers", "nothing_to_check")
-    return Gathered(tuple(_with_own_names(cases)), tuple(capacity for capacity, _ in capacities))
+    return Gathered(tuple(_with_own_names(cases)), tuple(capacity for capacity, _ in capacities), tuple(dict.fromkeys(passed_over)))
 
 
 def _capacity_of_folder(path: Path) -> Path:
@@ -123,8 +126,10 @@ def _with_file(case: Case) -> str:
     return f"{case.target.place.file}#{case.target.name}"
 
 
-def _of_target(target: Target, capacity: Capacity, models: Models, base: Path, also: list[Path], strict: bool) -> list[Case]:
-    deployments = _deployments(target, base, also)
+def _of_target(
+    target: Target, capacity: Capacity, models: Models, base: Path, also: list[Path], strict: bool, passed_over: list[str]
+) -> list[Case]:
+    deployments = _deployments(target, base, also, passed_over)
     found = []
     engine = target.engine.text if target.engine else None
     for deployment in with_neighbours(
@@ -139,11 +144,11 @@ def _of_target(target: Target, capacity: Capacity, models: Models, base: Path, a
     return found
 
 
-def _deployments(target: Target, base: Path, also: list[Path]) -> list[Deployment]:
+def _deployments(target: Target, base: Path, also: list[Path], passed_over: list[str]) -> list[Deployment]:
     launches: tuple[Launch, ...] = ()
     if target.source is not None:
         try:
-            launches = launches_at(target.source.text, base, also)
+            launches = launches_at(target.source.text, base, also, passed_over)
         except BadInput as error:
             if error.code not in _OF_REFERENCE:  # the manifest itself is at fault, and the message says where
                 raise
@@ -167,16 +172,39 @@ def _deployments(target: Target, base: Path, also: list[Path]) -> list[Deploymen
 
 
 def _as_in_file(deployment: Deployment, model: Found) -> Deployment:
-    """An engine that is told to quantise leaves a checkpoint alone that is quantised already."""
+    """An engine that is told to quantise leaves a checkpoint alone that is quantised already. Files that the command line calls
+    quantised, where the model kvcli found is not, are of a type that is not known here."""
+    said = deployment.settings.get("quantization")
+    if model.spec is not None and model.spec.quantization is None and said is not None and said.place is not None and not model.weights:
+        text = f"{said.said} says that the files are quantised, and kvcli counts {model.spec.name} as it was published"
+        return _with_doubt(deployment, text, said.place)
+    if model.doubt and "weights" not in deployment.settings and deployment.model is not None:
+        return _with_doubt(deployment, model.doubt, deployment.model.place)
     if "weights" not in deployment.settings or model.spec is None or model.spec.quantization is None:
         return deployment
     return deployment._replace(settings={key: value for key, value in deployment.settings.items() if key != "weights"})
 
 
+def _with_doubt(deployment: Deployment, text: str, place: Place) -> Deployment:
+    problem = Problem("weights_not_known", f"{text}: weights: in the target says their type", place)
+    return deployment._replace(problems=(*deployment.problems, problem))
+
+
 def _devices(target: Target, deployment: Deployment, capacity: Capacity) -> list[Device]:
     """The pools and parts a target names, else those of the manifest's node selectors."""
-    if not target.on:
-        return _cards(deployment)
+    cpu = next((each for each in deployment.problems if each.code == "cpu_build"), None)
+    found = _on(target, deployment, capacity) if target.on else _cards(deployment)
+    if cpu is None:
+        return found
+    return [
+        each
+        if each.part and each.part.kind == "cpu"
+        else each._replace(word=each.word or Word("cpu", cpu.place), part=None, problem=cpu.message)
+        for each in found
+    ]
+
+
+def _on(target: Target, deployment: Deployment, capacity: Capacity) -> list[Device]:
     found = []
     for word in {each.text: each for each in target.on}.values():
         pool = capacity.pools.get(word.text)
@@ -218,12 +246,12 @@ def _cards(deployment: Deployment) -> list[Device]:
     return [Device(None, None, None, why)]
 
 
-def _direct(manifests: list[Path], devices: Sequence[str], strict: bool) -> list[Case]:
+def _direct(manifests: list[Path], devices: Sequence[str], strict: bool, passed_over: list[str]) -> list[Case]:
     """Targets of manifests without a capacity file: every launch that starts an engine, named as its manifest names it."""
     models = Models({}, Path())
     found = []
     # what is no deployment is a sidecar, or ends before the server starts
-    started = (deployment_of(launch) for launch in read_launches(manifests) if launch.role != "init")
+    started = (deployment_of(launch) for launch in read_launches(manifests, passed_over=passed_over) if launch.role != "init")
     for deployment in with_neighbours([each for each in started if each is not None]):
         on = tuple(Word(name, deployment.place) for name in devices)
         target = Target(deployment.name, deployment.place, on=on)

@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 from kvcli.check.nodes import Place, Word
 
+#: a name of `environment` that no variable has: others that are not among the files may be set too
+OPEN = ""
+
 
 class Problem(NamedTuple):
     """Something in a manifest that was not understood. `matters`: a verdict could change with it, so it is shown as a warning."""

@@ -28,13 +28,14 @@ _CACHE_IN_FILE = ("nvidia/", "amd/")
 
 class Found(NamedTuple):
     """`spec` None: not found, and `why` and `fix` say what to do. `label` says how a name was read that no preset has; `weights` is the
-    type that a file's name tells."""
+    type that a file's name tells; `doubt` why the type of the weights is not known, though the model is."""
 
     spec: ModelSpec | None
     why: str = ""
     fix: str = ""
     label: str = ""
     weights: str = ""
+    doubt: str = ""
 
 
 class Models:
@@ -73,7 +74,9 @@ class Models:
         for name, weights, label in _shorter(text):
             preset = presets.find(name)
             if preset is not None:
-                return Found(preset.spec(), label=label.format(text[:120], preset.name), weights=weights)
+                doubt = f"{text[:120]} names GGUF files and not their type, and kvcli counts {preset.name} as it was published"
+                bare = "gguf" in text.lower() and not weights
+                return Found(preset.spec(), label=label.format(text[:120], preset.name), weights=weights, doubt=doubt if bare else "")
         return Found(None, f"no preset is {text[:120]!r}", fix)
 
     def _read(self, text: str) -> Found:

@@ -10,7 +10,9 @@ from pathlib import Path
 from kvcli.check.baseline import against, read, regressions
 from kvcli.check.case import Case
 from kvcli.check.compare import MEASURES
+from kvcli.check.doubts import BRANCH, failing_branches, softened
 from kvcli.check.gather import gather
+from kvcli.check.nodes import Place
 from kvcli.check.rules import known, memory, shape, time
 from kvcli.check.verdict import Cell, Measures, Outcome, Report, Waiver
 from kvcli.errors import BadInput
@@ -42,7 +44,10 @@ def check(
     if baseline is None and len(set(named)) > 1:
         hint = "check them one by one, or give --baseline FILE"
         raise BadInput(f"the capacity files name different baselines: {', '.join(sorted(set(named)))[:200]}", hint, "usage")
-    report = Report(tuple(_cell(case, today) for case in gathered.cases))
+    said = [_said(case) for case in gathered.cases]
+    pairs = list(zip(gathered.cases, said, strict=True))
+    lost = failing_branches((case.deployment, _device(case), outcomes) for case, outcomes in pairs)
+    report = Report(tuple(_cell(case, outcomes, lost, today) for case, outcomes in pairs), passed_over=gathered.passed_over)
     path = baseline or (named[0] if named else None)
     if path is None or (not os.path.exists(path) and (updating or baseline is None)):
         return report, path
@@ -52,7 +57,7 @@ def check(
         if updating:
             return report, path
         raise
-    report = against(report, held)
+    report = against(report, held)._replace(passed_over=gathered.passed_over)
     cells = zip(report.cells, gathered.cases, strict=True)
     return report._replace(cells=tuple(_compared(cell, case, today) for cell, case in cells)), path
 
@@ -68,13 +73,24 @@ def _compared(cell: Cell, case: Case, today: datetime.date) -> Cell:
     return cell._replace(outcomes=tuple(sorted((*cell.outcomes, *held), key=lambda each: each.rule)))
 
 
-def _cell(case: Case, today: datetime.date) -> Cell:
+def _said(case: Case) -> list[Outcome]:
+    """What the rules say of what was read."""
     outcomes: list[Outcome] = []
     for rule in RULES:
         found = rule(case)
         outcomes += found if isinstance(found, list) else [found]
-    device = case.device.text if case.device else "unknown device"
-    outcomes = [_waived(each, case, device, today) for each in outcomes]
+    return outcomes
+
+
+def _device(case: Case) -> str:
+    return case.device.text if case.device else "unknown device"
+
+
+def _cell(case: Case, said: list[Outcome], lost: set[tuple[Place, str]], today: datetime.date) -> Cell:
+    """`lost`: scripts of which every command fails, with the device."""
+    device = _device(case)
+    every = any(each.code == BRANCH and (each.place, device) in lost for each in case.deployment.problems)
+    outcomes = [_waived(softened(each, case.deployment, case.pool, every), case, device, today) for each in said]
     numbers = measures(case)
     if any(each.rule == "KV001" and each.level == "error" for each in outcomes):
         numbers = Measures(numbers.memory_bytes, numbers.usable_bytes)  # what does not start serves nobody, at no speed and no price

@@ -86,11 +86,12 @@ class Cell(NamedTuple):
 
 class Report(NamedTuple):
     """All cells in the order of the files. `against`: the baseline's path where one was given; `vanished`: (target, device) that it
-    holds and this run has not."""
+    holds and this run has not; `passed_over`: a sentence for each file of a folder that could not be read and starts no engine."""
 
     cells: tuple[Cell, ...]
     against: str | None = None
     vanished: tuple[tuple[str, str], ...] = ()
+    passed_over: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:

@@ -25,6 +25,8 @@ _TAG = "tag:yaml.org,2002:"
 _SCALAR_TAGS = {"int": "int", "float": "float", "bool": "bool", "null": "null"}
 #: tags that mean what the text means without them
 _PLAIN_TAGS = {"!", *(_TAG + name for name in ("str", "int", "float", "bool", "null", "timestamp", "map", "seq", "merge"))}
+#: compose's own: the value alone, and nothing in place of what another file says
+_OVERRIDE, _RESET = "!override", "!reset"
 _BREAK = re.compile("[\n\x85\u2028\u2029]")
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 #: what Helm, Go templates and Jinja write; `{{.Name}}` alone is KServe's and stays
@@ -171,7 +173,9 @@ class _Builder:
         spots: Spots = ()
         if event.end_mark.line != mark.line:
             spots = self._spots(text, mark.line, mark.column, event.end_mark.line)
-        if event.tag is not None and event.tag.startswith(_TAG):
+        if event.tag == _RESET:
+            text, kind = "", "null"
+        elif event.tag is not None and event.tag.startswith(_TAG):
             kind = _SCALAR_TAGS.get(event.tag[len(_TAG) :], "str")
         elif event.implicit[0] and event.tag is None:
             for tag, pattern in (*self.resolvers.get(text[:1], ()), *self.resolvers.get(None, ())):  # type: ignore[call-overload]
@@ -247,7 +251,7 @@ class _Builder:
             raise _bad(place, f"more than {MAX_NODES} nodes once aliases are followed")
 
     def _check_tag(self, tag: str | None, place: Place) -> None:
-        if tag is not None and tag not in _PLAIN_TAGS:
+        if tag is not None and tag not in _PLAIN_TAGS and tag not in (_OVERRIDE, _RESET):
             raise _bad(place, f"tag {_short(tag)} is not read, only YAML's own tags are")
 
     def _spots(self, text: str, line: int, column: int, last: int) -> Spots:

@@ -79,10 +79,19 @@ def check(
     if update_baseline and path is not None and refused is None:
         kept.write(report, path)
     sys.stdout.write(answer)
+    _passed_over(report)
     if refused is not None:
         print(f"kvcli: {refused}", file=sys.stderr)
     if not report.passed:
         raise typer.Exit(EXIT_NO)
+
+
+def _passed_over(report: Report) -> None:
+    if report.passed_over:
+        from kvcli.report.check.shown import plain
+
+        for line in report.passed_over:
+            print(f"kvcli: passed over, since nothing in it names an engine: {plain(line)}", file=sys.stderr)
 
 
 def _distinct(files: list[str], outputs: dict[str, str | None]) -> None:

@@ -338,3 +338,15 @@ def test_ctrl_c(gate, form):
     assert (running.returncode, err) == (130, "")
     assert out == "" if form == "text" else json.loads(out)["error"]["code"] == "interrupted"
     assert (gate.folder / "a.xml").read_text().endswith("</testsuites>\n")
+
+
+def test_a_folder_with_files_of_others(gate):
+    (gate.folder / "all").mkdir()
+    (gate.folder / "all" / "pod.yaml").write_text(POD)
+    (gate.folder / "all" / "stack.yaml").write_text("Resources: {A: !Ref B}\n")
+    answer = gate("all", "--device", "l4", "--format", "json")
+    assert answer.code == 0
+    assert answer.err.startswith("kvcli: passed over, since nothing in it names an engine: all/stack.yaml:1: tag '!Ref'")
+    assert len(answer.err.splitlines()) == 1
+    alone = gate("all/stack.yaml", "--device", "l4")
+    refused(alone, "all/stack.yaml:1")

@@ -61,6 +61,7 @@ _PROGRAMS = {
 #: images by the last part of their names -> engine whose server they start of their own accord
 _IMAGES = {
     **dict.fromkeys(("vllm-openai", "vllm-openai-rocm", "vllm-openai-cpu", "huggingfaceserver"), "vllm"),
+    **dict.fromkeys(("vllm-cpu-release-repo", "vllm-arm64-cpu-release-repo"), "vllm"),
     "text-generation-inference": "tgi",
     "ollama": "ollama",
     **dict.fromkeys(("text-embeddings-inference", "local-ai", "lmdeploy", "tritonserver", "koboldcpp"), ""),

@@ -238,8 +238,8 @@ def _split(draft: Draft, given: dict[str, Given], launch: Launch) -> None:
             draft.set("gpu_layers", 0, devices.said, devices.place)
         else:
             draft.set("pipeline_parallel", len(names), devices.said, devices.place)
-    elif launch.gpus and launch.gpus.amount:
-        draft.default("pipeline_parallel", launch.gpus.amount, "llama.cpp", "every device it sees")
+    else:
+        draft.every_device("pipeline_parallel", launch.gpus, "llama.cpp")
 
 
 def _speculation(draft: Draft, given: dict[str, Given], build: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from kvcli.check.deployment import Setting
 from kvcli.check.engines.table import Given
-from kvcli.check.launch import Problem
+from kvcli.check.launch import GpuRequest, Problem
 from kvcli.check.nodes import Place, Word
 
 Value = int | float | str | bool
@@ -82,6 +82,22 @@ class Draft:
             self.problem("option_not_modelled", f"kvcli has no rule for {said}: {what}", place)
         except (ValueError, OverflowError):
             self.problem("bad_argument", f"{self.engine} refuses {said}: {text[:40]!r} is not a value it takes", place)
+
+    def switch(self, key: str, name: str, environment: Mapping[str, Word]) -> None:
+        """A variable that switches something on with 1 or true; one that is only known where it runs may."""
+        word = environment.get(name)
+        if word is not None:
+            on = not word.literal or word.text.strip().lower() in ("1", "true")
+            self.set(key, on, f"{name}={word.text[:40]}", word.place)
+
+    def every_device(self, key: str, gpus: GpuRequest | None, version: str) -> None:
+        """The default of an engine that spreads over every device it sees, a Problem where nobody says how many those are."""
+        if gpus is not None and gpus.amount is not None:
+            if gpus.amount:
+                self.default(key, gpus.amount, version, "every device it sees")
+        elif gpus is not None and key not in self.settings:
+            text = f"{self.engine} takes every device it sees, and how many those are is not known here: kvcli takes one"
+            self.problem("devices_not_counted", text, gpus.place)
 
     def json(self, given: Given) -> dict[str, Any] | None:
         """An option whose value is a JSON object; None with a Problem where it is none."""

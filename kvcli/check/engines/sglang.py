@@ -92,6 +92,7 @@ def read(launch: Launch, words: Sequence[Word], draft: Draft, version: str) -> W
     _speculation(draft, given)
     _tiers(draft, given)
     _adapters(draft, given)
+    draft.switch("longer_allowed", "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", launch.environment)
     named_version = f"sglang {version}"
     if "--enable-dp-attention" in given and "--dp-size" not in given and numbers(version) < NAMED_GROUPS:
         switch = given["--enable-dp-attention"]
@@ -124,6 +125,8 @@ def _take(draft: Draft, given: Given) -> None:
         text = draft.literal(given)
         if text in QUANTIZED_AT_LOAD:
             draft.set("weights", QUANTIZED_AT_LOAD[text], given.said, given.place)
+        elif text and text.lower() not in ("none", "auto"):
+            draft.set("quantization", text, given.said, given.place)
     elif name == "--json-model-override-args":
         _overrides(draft, given)
     elif name in MATTERS:

@@ -222,7 +222,8 @@ class _Parser:
             dashed = name.replace("_", "-")
             alike = [dashed] if dashed in self.options else get_close_matches(name, self.options, 1, ALIKE)
             guess = f": is it {alike[0]}?" if alike else ""
-            self._problem("unknown_option", f"kvcli does not know the option {name}{guess}", word, matters=bool(alike))
+            code = "misspelled_option" if alike else "unknown_option"
+            self._problem(code, f"kvcli does not know the option {name}{guess}", word, matters=bool(alike))
         else:
             text = f"{word.text[:60]} is only known where it runs, and may set anything"
             self._problem("not_literal", text, word)

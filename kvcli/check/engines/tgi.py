@@ -83,8 +83,9 @@ def _variables(launch: Launch) -> dict[str, Given]:
 
 def _others(draft: Draft, given: dict[str, Given], launch: Launch) -> None:
     quantize, speculate, graphs = given.get("--quantize"), given.get("--speculate"), given.get("--cuda-graphs")
-    if quantize and (text := draft.literal(quantize)) in QUANTIZED_AT_LOAD:
-        draft.set("weights", QUANTIZED_AT_LOAD[text], quantize.said, quantize.place)
+    if quantize and (text := draft.literal(quantize)):
+        at_load = QUANTIZED_AT_LOAD.get(text)
+        draft.set("weights" if at_load else "quantization", at_load or text, quantize.said, quantize.place)
     if speculate and (text := draft.literal(speculate)) is not None:
         if counts(text):
             if int(text):
@@ -131,8 +132,7 @@ def _defaults(draft: Draft, given: dict[str, Given], launch: Launch, version: st
         draft.default("context_tokens", "auto", named)
     else:
         draft.default("context_tokens", 4096 if at >= (2,) else 2048, named)
-    if launch.gpus and launch.gpus.amount:
-        draft.default("tensor_parallel", launch.gpus.amount, named, "every device it sees")
+    draft.every_device("tensor_parallel", launch.gpus, named)
     if "max_sequences" not in draft.settings:
         requests = given.get("--max-concurrent-requests")
         if requests is not None:

@@ -60,6 +60,26 @@ def _official(parts: tuple[str, ...]) -> bool:
     return parts[-2:] == ("tensorrt-llm", "release")
 
 
+_CPU = re.compile(r"(?:^|[-_.])cpu(?:[-_.]|$)")
+_ACCELERATED = re.compile(r"cuda|rocm|hip|gpu|xpu|cu1\d\d|offload")
+_CPU_IMAGES = ("vllm-openai-cpu", "vllm-cpu-release-repo", "vllm-arm64-cpu-release-repo", "vllm-cpu-env")
+#: llama.cpp's tags of builds for accelerators; `server` and `server-b6000` are for processors
+_LLAMA_ACCELERATED = re.compile(r"-(?:cuda|rocm|hip|musa|intel|sycl|vulkan|cann)")
+
+
+def cpu_build(image: Word | None, engine: str, requested: bool) -> bool:
+    """Whether the image holds a build that uses no accelerator: vLLM's and llama.cpp's own by their names, and any other that says so
+    where no device is `requested`."""
+    if image is None or not image.literal:
+        return False
+    parts, tag = image_parts(image.text)
+    name = f"{parts[-1]}-{tag}"
+    if parts[-1] in _CPU_IMAGES or (not requested and _CPU.search(name) and not _ACCELERATED.search(name)):
+        return True
+    own = engine == "llama.cpp" and parts[-1] in ("llama.cpp", "llama-cpp") and parts[-2:-1] in (("ggml-org",), ("ggerganov",))
+    return own and tag.startswith(("server", "full", "light")) and not _LLAMA_ACCELERATED.search(tag)
+
+
 def numbers(version: str) -> tuple[int, ...]:
     """`0.11.0` -> (0, 11, 0), `b6123` -> (6123,), anything else ()."""
     return tuple(int(each) for each in re.findall(r"\d{1,9}", version.split("rc")[0].split(".post")[0]))

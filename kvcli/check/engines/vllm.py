@@ -139,6 +139,8 @@ def _take(draft: Draft, given: Given, others: dict[str, Given], launch: Launch) 
         text = draft.literal(given)
         if text in QUANTIZED_AT_LOAD:
             draft.set("weights", QUANTIZED_AT_LOAD[text], given.said, given.place)
+        elif text and text.lower() not in ("none", "auto"):
+            draft.set("quantization", text, given.said, given.place)
     elif name == "--speculative-config" and (config := draft.json(given)) is not None:
         vllm_json.speculation(draft, config, given.said, given.place)
     elif name == "--speculative-model":
@@ -220,8 +222,13 @@ def _variables(draft: Draft, launch: Launch, given: dict[str, Given]) -> None:
         word = launch.environment.get(name)
         if word is not None and word.text.strip() and (not word.literal or value in (None, word.text.strip())):
             draft.problem("variable_not_modelled", f"{name}={word.text[:40]}: {why}, and kvcli has no rule for it", word.place)
+    draft.switch("longer_allowed", "VLLM_ALLOW_LONG_MAX_MODEL_LEN", launch.environment)
     space = launch.environment.get("VLLM_CPU_KVCACHE_SPACE")
     if space is not None and "--kv-cache-memory-bytes" not in given:
+        if launch.gpus is None:
+            text = f"VLLM_CPU_KVCACHE_SPACE={space.text[:20]} sizes the cache of vLLM's CPU build, which uses no accelerator"
+            draft.problem("cpu_build", text, space.place, matters=False)
+            return
         text = f"VLLM_CPU_KVCACHE_SPACE={space.text[:20]} sizes the cache of vLLM's CPU build, and no other build reads it"
         draft.problem("variable_not_read", text, space.place, matters=False)
 

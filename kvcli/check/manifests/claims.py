@@ -88,7 +88,7 @@ def _spec(name: Word, pod: Mapping, document: Document, files: FileSet, problems
             if isinstance(spec, Mapping):
                 return spec
             message = f"{kind} {wanted.text} is not among the files, so its devices are not known"
-            problems.append(Problem("not_in_files", message, wanted.place))
+            problems.append(Problem("claim_not_in_files", message, wanted.place))
             return None
-    problems.append(Problem("not_in_files", f"no entry of the pod's resourceClaims is called {name.text}", name.place))
+    problems.append(Problem("claim_not_in_files", f"no entry of the pod's resourceClaims is called {name.text}", name.place))
     return None

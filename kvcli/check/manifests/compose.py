@@ -6,7 +6,7 @@ import os
 import posixpath
 from pathlib import Path
 
-from kvcli.check.launch import GpuRequest, Launch, Problem
+from kvcli.check.launch import OPEN, GpuRequest, Launch, Problem
 from kvcli.check.manifests.fileset import Document, FileSet, integer, joined, lines_of, load, mappings, text_word
 from kvcli.check.manifests.interpolation import interpolate, read_env_file
 from kvcli.check.manifests.pods import with_programs
@@ -127,7 +127,8 @@ class _Service:
             except BadInput:
                 matters = required is None or required.text.lower() != "false"
                 message = f"the env file {path.text} cannot be read, so what it sets is not known"
-                self.problems.append(Problem("not_in_files", message, path.place, matters))
+                self.problems.append(Problem("environment_not_in_files", message, path.place, matters))
+                result[OPEN] = Word("", path.place, False)
         node = service.get("environment")
         if isinstance(node, Mapping):
             for name, value in node.pairs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from typing import NamedTuple
 
-from kvcli.check.launch import Problem
+from kvcli.check.launch import OPEN, Problem
 from kvcli.check.manifests.fileset import Document, FileSet, lines_of, mappings, rendered
 from kvcli.check.nodes import Mapping, Place, Scalar, Word, place_at, spots_between
 
@@ -36,7 +36,10 @@ def read_environment(container: Mapping, document: Document, files: FileSet, kno
             if found is None:
                 open_ended = True
                 optional = _true(source.at(key, "optional")) or kind == "Secret"
-                problems.append(_missing(kind, name, matters=not optional))
+                code = "environment_not_in_files" if kind == "ConfigMap" else "secret_not_in_files"
+                problems.append(_missing(kind, name, not optional, code))
+                if kind == "ConfigMap":
+                    variables[OPEN] = Word("", name.place, False)
                 continue
             for key_name, word in _data(found).items():
                 full = (prefix.text if prefix else "") + key_name
@@ -68,7 +71,7 @@ def _value_from(entry: Mapping, variable: Word, document: Document, files: FileS
         found = files.find([kind], name.text, document)
         if found is None:
             if kind != "Secret":  # they are not kept beside manifests; where an engine reads the variable, its reader says so
-                problems.append(_missing(kind, name, matters=not optional))
+                problems.append(_missing(kind, name, not optional, "key_not_found"))
             return unknown
         word = _data(found).get(key.text)
         if word is None:
@@ -159,7 +162,7 @@ def mounted_files(
             found = files.find(["ConfigMap"], wanted.text, document) if wanted else None
             if found is None:
                 if wanted is not None:
-                    problems.append(_missing("ConfigMap", wanted, matters=False))
+                    problems.append(_missing("ConfigMap", wanted, False, "volume_not_in_files"))
                 continue
             for inner, word in _items(config, _data(found)).items():
                 if part is None:
@@ -186,9 +189,8 @@ def _data(document: Document) -> dict[str, Word]:
     return result
 
 
-def _missing(kind: str, name: Word, matters: bool) -> Problem:
-    what = "ConfigMap" if kind == "ConfigMap" else kind
-    return Problem("not_in_files", f"{what} {name.text} is not among the files, so what it sets is not known", name.place, matters)
+def _missing(kind: str, name: Word, matters: bool, code: str) -> Problem:
+    return Problem(code, f"{kind} {name.text} is not among the files, so what it sets is not known", name.place, matters)
 
 
 def _true(node: object) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from kvcli.check.manifests.foreign import is_foreign
 from kvcli.check.nodes import Mapping, Node, Place, Scalar, Word, place_at
 from kvcli.check.nodes import Sequence as Items
 from kvcli.check.yaml_reader import HELM, load_documents, read_text, unrendered
@@ -35,22 +36,44 @@ class Script(NamedTuple):
 
 
 class FileSet:
-    """`targets`: the documents and scripts of the files whose launches are asked for; `documents`: those and the ones beside them."""
+    """`targets`: the documents and scripts of the files whose launches are asked for; `documents`: those and the ones beside them.
+
+    `passed_over`: files of folders that cannot be read and that hold no engine, with the reason. Named ones raise BadInput.
+    """
 
     def __init__(self, paths: Sequence[Path], also: Sequence[Path] = ()) -> None:
         self.documents: list[Document] = []
         self.targets: list[Document | Script] = []
         self.patched = sorted((each for path in paths for each in _patched(path)), key=lambda each: not each.patches)
+        self.passed_over: list[str] = []
+        #: files that a folder was given for
+        self.unnamed: set[str] = set()
         seen: set[Path] = set()
-        for path in _files(paths):
+        for path, named in _files(paths):
             seen.add(path)
-            found = load(path)
+            found = self._load(path, named)
             self.targets.extend(found)
             self.documents.extend(each for each in found if isinstance(each, Document))
-        for path in _files(also):
+        for path, named in _files(also):
             if path not in seen and not _is_script(path):
                 seen.add(path)
-                self.documents.extend(each for each in load(path) if isinstance(each, Document))
+                self.documents.extend(each for each in self._load(path, named) if isinstance(each, Document))
+
+    def _load(self, path: Path, named: bool) -> list[Document | Script]:
+        if named:
+            return load(path)
+        self.unnamed.add(path.as_posix())
+        try:
+            return load(path)
+        except BadInput as error:
+            self.refuse(path.as_posix(), error)
+        return []
+
+    def refuse(self, file: str, error: BadInput) -> None:
+        """Passes the file over, or raises `error` where the file was named or may start an engine."""
+        if file not in self.unnamed or not is_foreign(Path(file)):
+            raise error
+        self.passed_over.append(error.message)
 
     def find(self, kinds: Iterable[str], name: str, near: Document) -> Document | None:
         """The document of one of `kinds` called `name`: of the same file first, then of the same namespace, then of the nearest folder.
@@ -76,13 +99,14 @@ class FileSet:
         return [each for each in self.documents if each.kind in wanted]
 
 
-def _files(paths: Sequence[Path]) -> Iterator[Path]:
-    """The files named, and the YAML files, scripts and Dockerfiles of folders, sorted; what is hidden or no manifest is left out."""
+def _files(paths: Sequence[Path]) -> Iterator[tuple[Path, bool]]:
+    """The files named (True), and the YAML files, scripts and Dockerfiles of folders (False), sorted; what is hidden or no manifest is
+    left out."""
     count = 0
     for given in paths:
         path = Path(os.path.normpath(given))
         if not os.path.isdir(path):  # Path's own fails for names that are too long
-            yield path
+            yield path, True
             continue
         for folder, folders, names in os.walk(path):
             folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "node_modules")
@@ -91,7 +115,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
                 if (manifest or _is_script(Path(name))) and not name.startswith("."):
                     count += 1
                     if count <= MAX_FILES:
-                        yield Path(folder, name)
+                        yield Path(folder, name), False
 
 
 #: what of a kustomization may change any argument of the manifests that it lists, and what changes versions and numbers alone

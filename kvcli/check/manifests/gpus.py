@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from kvcli.check.cards import common
 from kvcli.check.launch import GpuRequest, Problem
 from kvcli.check.manifests.claims import claimed
 from kvcli.check.manifests.fileset import Document, FileSet, integer, mappings, strings
@@ -58,6 +59,9 @@ def read_gpus(
     problems: list[Problem] = []
     node = _Node(pod)
     request = _from_resources(container, problems) or claimed(container, pod, document, files, problems)
+    if node.contradiction is not None:
+        message = f"no node has all the labels that are asked for, {node.contradiction.text[:60]} among them"
+        problems.append(Problem("no_such_node", message, node.contradiction.place))
     cut = _cut(container, annotations)
     if cut is not None:
         message = "a part of a card is asked for in a way that kvcli does not read, so the memory is not known"
@@ -70,7 +74,7 @@ def read_gpus(
     return request._replace(
         profile=request.profile or node.profile,
         shared=request.shared or node.shared or cut is not None,
-        cards=(*request.cards, *node.cards),
+        cards=tuple(common([list(request.cards), node.cards])),
     ), problems
 
 
@@ -110,32 +114,48 @@ def _cut(container: Mapping, annotations: Mapping | None) -> Place | None:
 
 
 class _Node:
-    """What node selectors and required affinities say: cards, a MIG profile, sharing."""
+    """What node selectors and required affinities say: cards, a MIG profile, sharing.
+
+    All labels of the selector must hold, and all expressions of one term; of several terms any may.
+    """
 
     def __init__(self, pod: Mapping) -> None:
-        self.cards: list[Word] = []
         self.profile: str | None = None
         self.shared = False
-        selector = pod.get("nodeSelector")
-        if isinstance(selector, Mapping):
-            for name, value in selector.pairs:
-                self._label(name.text, strings(value))
+        selector, always = pod.get("nodeSelector"), list[list[Word]]()
+        for name, value in selector.pairs if isinstance(selector, Mapping) else ():
+            always += self._label(name.text, strings(value))
         required = pod.at("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
-        for term in mappings(required):
+        found, named = dict[str, Word](), list[list[Word]]()
+        for term in mappings(required) or [Mapping((), pod.place)]:
+            groups, barred = list(always), set[str]()
             for expression in mappings(term.get("matchExpressions")):
                 key, operator = expression.text("key"), expression.text("operator")
+                values = strings(expression.get("values"))
                 if key is not None and operator is not None and operator.text == "In":
-                    self._label(key.text, strings(expression.get("values")))
+                    groups += self._label(key.text, values)
+                elif key is not None and operator is not None and operator.text == "NotIn" and key.text in _CARD_LABELS:
+                    barred |= {value.text for value in values}
+            named += groups
+            for word in common(groups):
+                if word.text not in barred:
+                    found.setdefault(word.text, word)
+        self.cards = list(found.values())
+        #: labels that no node has together
+        self.contradiction = next((group[0] for group in named if group), None) if not found else None
+        for word in self.cards:
+            mig = _MIG_PRODUCT.search(word.text)
+            self.profile = mig.group(1) if mig else self.profile
+            self.shared = self.shared or word.text.endswith("-SHARED")
 
-    def _label(self, name: str, values: list[Word]) -> None:
+    def _label(self, name: str, values: list[Word]) -> list[list[Word]]:
+        """The cards that the label's values name, as one list; none where it speaks of something else, or of any card."""
         if name in _CARD_LABELS:
-            self.cards.extend(value for value in values if value.text.lower() not in ("true", "false", "nvidia", "amd", ""))
-            for value in values:
-                mig = _MIG_PRODUCT.search(value.text)
-                self.profile = mig.group(1) if mig else self.profile
-                self.shared = self.shared or value.text.endswith("-SHARED")
-        elif name in _PARTITION_LABELS and values:
+            cards = [value for value in values if value.text.lower() not in ("true", "false", "nvidia", "amd", "")]
+            return [cards] if cards else []
+        if name in _PARTITION_LABELS and values:
             profile = re.search(r"\d+g\.\d+gb[\w.+]*", values[0].text)
             self.profile = profile.group() if profile else self.profile
         elif name in _SHARING_LABELS and values:
             self.shared = self.shared or values[0].text not in ("none", "1", "false", "")
+        return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvcli.check.launch import Launch, Problem
+from kvcli.check.launch import OPEN, Launch, Problem
 from kvcli.check.manifests.fileset import Document, FileSet, integer, mappings
 from kvcli.check.manifests.kserve import is_named
 from kvcli.check.manifests.pods import Around, launches_of_pod, replicas_of
@@ -87,6 +87,8 @@ def _default_command(launch: Launch, part: Mapping, pod: Mapping) -> Launch:
     if expert is not None and expert.text.lower() == "true":
         words.append(Word("--enable-expert-parallel", expert.place))
     extra = launch.environment.get("VLLM_ADDITIONAL_ARGS")
+    if extra is None and OPEN in launch.environment:
+        extra = Word("$VLLM_ADDITIONAL_ARGS", launch.environment[OPEN].place, False)
     if extra is not None:
         words += split_words(extra) if extra.literal else [extra]
     return launch._replace(words=(*words, *launch.words))

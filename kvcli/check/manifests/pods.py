@@ -92,7 +92,7 @@ def with_programs(launch: Launch, programs: Iterable[Program]) -> list[Launch]:
         place = launch.place if index == 1 else program.words[0].place if program.words else launch.place
         problems = launch.problems
         if program.guarded and certain and program.words:
-            problems = (*problems, Problem("conditional_command", "it starts only under a condition of the script", place))
+            problems = (*problems, Problem("conditional_beside", "it starts only under a condition of the script", place))
         result.append(
             launch._replace(
                 container=label,

@@ -35,18 +35,26 @@ READERS: dict[str, Callable[[Document, FileSet], list[Launch]]] = {
 _SHOWN = 12
 
 
-def read_launches(paths: Sequence[Path], names: Sequence[str] = (), also: Sequence[Path] = ()) -> tuple[Launch, ...]:
+def read_launches(
+    paths: Sequence[Path], names: Sequence[str] = (), also: Sequence[Path] = (), passed_over: list[str] | None = None
+) -> tuple[Launch, ...]:
     """The launches of `paths` (files, or folders of YAML files), in their order; of those called `names` where names are given.
 
     `names` are `Kind/name`, `Kind/name/container` or a name alone. `also`: files that only complete others (ConfigMaps, runtimes).
+    `passed_over` takes a sentence for each file of a folder that cannot be read and starts no engine.
     Raises BadInput for files that cannot be read and for a name that nothing has.
     """
     files = FileSet(paths, also)
     launches: list[Launch] = []
     for target in files.targets:
-        launches += read_script(target) if isinstance(target, Script) else READERS.get(target.kind, read_workload)(target, files)
+        try:
+            launches += read_script(target) if isinstance(target, Script) else READERS.get(target.kind, read_workload)(target, files)
+        except BadInput as error:
+            files.refuse(target.file, error)
     if files.patched:
         launches = [_unrendered(each, files.patched[0]) for each in launches]
+    if passed_over is not None:
+        passed_over += dict.fromkeys(files.passed_over)
     if not names:
         return tuple(launches)
     label = ", ".join(path.as_posix() for path in paths)
@@ -58,13 +66,13 @@ def _unrendered(launch: Launch, by: Kustomization) -> Launch:
     return launch._replace(problems=(*launch.problems, Problem("not_rendered" if by.patches else "other_image", text, launch.place)))
 
 
-def launches_at(reference: str, base: Path, also: Sequence[Path] = ()) -> tuple[Launch, ...]:
+def launches_at(reference: str, base: Path, also: Sequence[Path] = (), passed_over: list[str] | None = None) -> tuple[Launch, ...]:
     """The launches that `FILE#Kind/name[/container]` means, FILE relative to the folder `base`; all of the file's without `#`."""
     file, hash_mark, name = reference.partition("#")
     path = Path(os.path.normpath(base / file))
     if hash_mark and not name:
         raise BadInput(f"{reference}: nothing stands after `#`", "write FILE#Kind/name", "bad_reference")
-    return read_launches([path], [name] if name else [], also)
+    return read_launches([path], [name] if name else [], also, passed_over)
 
 
 def _named(launches: Sequence[Launch], name: str, label: str) -> list[Launch]:

@@ -29,7 +29,7 @@ def read_script(script: Script) -> list[Launch]:
         place = program.words[0].place
         own = _problems(problems, program.run)
         if program.guarded and not all(each.guarded for each in programs):
-            own = (*own, Problem("conditional_command", "it starts only under a condition of the script", place))
+            own = (*own, Problem("conditional_beside", "it starts only under a condition of the script", place))
         result += with_programs(Launch(f"command/{index}", "", place, problems=own), [program])
     return result
 
@@ -46,7 +46,10 @@ def _problems(problems: tuple[Problem, ...], run: object) -> tuple[Problem, ...]
     files = getattr(run, "env_files", ())
     return (
         *problems,
-        *(Problem("not_in_files", f"the env file {word.text} is not read, so what it sets is not known", word.place) for word in files),
+        *(
+            Problem("environment_not_in_files", f"the env file {word.text} is not read, so what it sets is not known", word.place)
+            for word in files
+        ),
     )
 
 

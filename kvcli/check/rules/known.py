@@ -15,6 +15,8 @@ def device(case: Case) -> Outcome:
     if case.part is not None:
         return passed("KV008", case)
     place = case.device.place if case.device else case.deployment.place
+    if case.without_accelerator:
+        return Outcome("KV008", "note", case.device_problem, place)
     return Outcome("KV008", case.unknown_level, case.device_problem, place, fix="on: [h100-sxm5-80], or any id of kvcli devices")
 
 
@@ -58,6 +60,7 @@ def understood(case: Case) -> list[Outcome]:
     """KV016: arguments that matter and are not literal or not known; others are notes."""
     # the models and devices that are missing have rules of their own
     problems = [each for each in case.deployment.problems if each.code != "no_model" or case.found.spec is None]
+    problems = [each for each in problems if each.code != "cpu_build" or each.matters]  # else KV008 says it
     if case.found.spec is not None:
         problems = [each for each in problems if not each.message.startswith("the model ")]
     found = [Outcome("KV016", case.unknown_level if each.matters else "note", each.message, each.place) for each in problems]

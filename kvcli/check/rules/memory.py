@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from kvcli.check import fixes
 from kvcli.check.case import Case, passed, planned, skipped
-from kvcli.check.deployment import Deployment
-from kvcli.check.launch import Problem
+from kvcli.check.doubts import doubt
+from kvcli.check.kept import version_of
 from kvcli.check.neighbours import too_much
 from kvcli.check.pool import held_in, pool_tokens, too_small
 from kvcli.check.requests import may_take_whole, number
@@ -23,20 +23,9 @@ from kvcli.units import format_bytes
 
 #: Engines that do not start unless the cache of a request of the longest length has room; others admit shorter requests.
 REFUSE_TO_START = ("vllm", "llama.cpp")
-#: Problems of a deployment with which a failure is no longer certain: what was not read might be what makes it fit.
-SOFTEN = (
-    "not_literal",
-    "option_not_modelled",
-    "variable_not_modelled",
-    "kv_on_host",
-    "config_file_not_read",
-    "bad_argument",
-    "lora_rank_unknown",
-    "conditional_command",
-    "not_rendered",
-    "base_not_found",
-    "parallel_by_operator",
-)
+#: The first version of vLLM of which every engine compares, at its start, what is free with the share it takes (`init_device` of V1's
+#: worker). V0, which went with 0.11, counts what is left once the weights are loaded, and starts.
+VLLM_CHECKS_FREE = (0, 11)
 #: Engines that put on the host what does not fit.
 SPILL = ("ollama",)
 
@@ -65,7 +54,7 @@ def does_not_fit(case: Case) -> Outcome:
             message = f"{what} fit {_device(case)} only if the prompt is taken in chunks, which not every vllm of this version does unasked"
             return Outcome("KV001", "warning", message, place, equation(memory), "--enable-chunked-prefill")
     if memory.fits and (crowded := too_much(case)) is not None:
-        return beside_others(case, crowded, _unread(case.deployment) is not None or any(map(_unread, case.deployment.beside)))
+        return beside_others(case, crowded, any(doubt("KV001", each) for each in (case.deployment, *case.deployment.beside)))
     if memory.fits and too_small(case):
         return small_pool(case, tokens)
     if memory.verdict == "fits":
@@ -86,16 +75,9 @@ def does_not_fit(case: Case) -> Outcome:
     return Outcome("KV001", "warning", message, place, equation(memory), fixes.to_fit(case))
 
 
-def _unread(deployment: Deployment) -> Problem | None:
-    return next((each for each in deployment.problems if each.code in SOFTEN), None)
-
-
 def _allowed(case: Case, memory: MemoryPlan, spared: int, starts_short: bool, auto: bool) -> str:
     """What lets the engine start all the same, or might; empty where nothing does."""
     engine = case.deployment.engine
-    unread = _unread(case.deployment)
-    if unread is not None:
-        return f"that is not certain, because {unread.message}"
     if spared >= -memory.headroom_bytes and spared:
         return f"it starts because {format_bytes(spared)} of weights stay in the host's memory"
     layers = case.setting("gpu_layers")
@@ -298,7 +280,8 @@ def memory_fraction(case: Case) -> Outcome:
     context = next((need for need in memory.needs if need.line.item == "cuda_context"), None)
     left = int(memory.usable_bytes * (1 - share))
     if not found.default and case.deployment.engine == "vllm" and context is not None and left < context.high_bytes:
-        level = "error" if share >= 1 or left < context.low_bytes else "warning"
+        held = share >= 1 or left < context.low_bytes
+        level = "error" if held and version_of(case.deployment) >= VLLM_CHECKS_FREE else "warning"
         message = f"{said}{format_bytes(left)} stay for context and libraries, which take up to {format_bytes(context.high_bytes)}"
         formula = f"(1 - {share:g}) x {memory.usable_bytes:,} B = {left:,} B < {context.high_bytes:,} B"
         return Outcome("KV011", "error" if level == "error" else "warning", message, place, formula, spelled(case, "memory_fraction", 0.95))

@@ -40,10 +40,13 @@ def beyond_trained(case: Case) -> Outcome:
     own, place = default_context(case.deployment, spec), case.place("context_tokens")
     admitted = given.value if given is not None and isinstance(given.value, int) else own
     if admitted > own:
-        allowed = any("ALLOW" in problem.message and "LONG" in problem.message for problem in case.deployment.problems)
-        level = "error" if case.deployment.engine in REFUSE_LONGER and not allowed else "warning"
-        refuses = f", and {case.deployment.engine} does not start" if level == "error" else ""
-        message = f"{plural(admitted, 'token')} are more than the {own:,} positions that {spec.name} was trained for{refuses}"
+        allowed = case.setting("longer_allowed")
+        refuses = f", and {case.deployment.engine} does not start" if case.deployment.engine in REFUSE_LONGER else ""
+        message = f"{plural(admitted, 'token')} are more than the {own:,} positions that {spec.name} was trained for"
+        if refuses and allowed is not None and allowed.value:
+            message += f", as {allowed.said} allows"
+            return Outcome("KV003", "warning", message, place, f"{admitted:,} > {own:,}", spelled(case, "context_tokens", own))
+        message += refuses
         formula = f"{admitted:,} > {own:,}"
         return Outcome("KV003", "error" if refuses else "warning", message, place, formula, spelled(case, "context_tokens", own))
     p99 = case.load.context_p99
@@ -154,6 +157,10 @@ def gpu_request(case: Case) -> Outcome:
     ray = case.setting("ray")
     if wanted > asked and not (ray is not None and ray.value is True):
         message = f"the engine uses {plural(wanted, 'device')} ({product}), and {asked} {'is' if asked == 1 else 'are'} requested"
+        cluster = next((each for each in deployment.problems if each.code == "ray_cluster"), None)
+        if cluster is not None and deployment.engine == "vllm":
+            message = f"{message}: {cluster.message}"
+            return Outcome("KV014", "warning", message, gpus.place, f"{product} = {wanted} > {asked}", "--distributed-executor-backend ray")
         fix = gpus.of(wanted) if nodes == 1 and gpus.hosts == 1 else ""
         fix = fix or spelled(case, "tensor_parallel", asked)
         return Outcome("KV014", "error", message, gpus.place, f"{product} = {wanted} > {asked}", fix)

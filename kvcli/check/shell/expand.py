@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from kvcli.check.launch import OPEN
 from kvcli.check.nodes import Place, Word, place_at, spots_between
 from kvcli.check.shell.lexer import Part, Token, Unclosed
 
@@ -70,7 +71,9 @@ class Expander:
         value = self._value(name)
         op = part.op
         empty = value is None or (op[:1] == ":" and value.literal and not value.text)
-        if op[-1:] in ("-", "=") and empty:
+        if op[-1:] in ("-", "=") and value is None and OPEN in self.variables and not name.isdigit():
+            fields.add(part.raw, self.place(part.offset), literal=False)  # what is not among the files may set it
+        elif op[-1:] in ("-", "=") and empty:
             if op[-1] == "=":
                 inner = _Fields(self.place(part.offset))
                 self._emit((as_quoted(each) for each in part.argument), inner)

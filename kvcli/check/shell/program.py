@@ -58,6 +58,7 @@ class Program(NamedTuple):
     environment: Mapping[str, Word]
     known: bool = False
     guarded: bool = False
+    fallback: bool = False
     run: ContainerRun | None = None
     gpus: GpuRequest | None = None
     background: bool = False
@@ -85,12 +86,29 @@ def _chosen(found: list[Program], problems: list[Problem]) -> tuple[tuple[Progra
     programs = _choose(found, problems)
     if any(program.known for program in programs):
         # a script that is not there and only prepares does not matter once the engine's own command is known
-        problems = [each._replace(matters=each.matters and each.code != "script_not_found") for each in problems]
+        ray = next((program for program in found if _joins_ray(program.words)), None)
+        if ray is not None:
+            message = "Ray is started before it, so ranks may run on other nodes"
+            problems.append(Problem("ray_cluster", message, ray.words[0].place, matters=False))
+        other = "other_script_not_found"
+        problems = [each._replace(code=other, matters=False) if each.code == "script_not_found" else each for each in problems]
     return programs, tuple(dict.fromkeys(problems))
+
+
+def _joins_ray(words: tuple[Word, ...]) -> bool:
+    """`ray start`, or vLLM's script that does it and waits for the other nodes."""
+    texts = [word.text for word in words]
+    return (posixpath.basename(texts[0] if texts else "") == "ray" and "start" in texts) or any(
+        text.startswith(("--ray_cluster_size", "--ray-cluster-size")) for text in texts
+    )
 
 
 def _choose(found: list[Program], problems: list[Problem]) -> tuple[Program, ...]:
     engines = [program for program in found if program.known]
+    # `vllm ... || vllm ...`: the first may fail as well
+    for index in range(1, len(engines)):
+        if engines[index].fallback:
+            engines[index - 1] = engines[index - 1]._replace(guarded=True)
     certain = [program for program in engines if not program.guarded]
     if certain:
         said = {tuple(word.text for word in program.words) for program in certain}
@@ -101,7 +119,8 @@ def _choose(found: list[Program], problems: list[Problem]) -> tuple[Program, ...
         message = "the engine starts only under a condition of the script, and is taken to start"
         if several:
             message = f"the script starts one of {len(engines)} commands, and which one is only known where it runs: each is read"
-        problems.append(Problem("conditional_command", message, engines[0].words[0].place, matters=several))
+        code = "conditional_command" if several else "conditional_start"
+        problems.append(Problem(code, message, engines[0].words[0].place, matters=several))
         return tuple(engines)
     certain = [program for program in found if not program.guarded] or found
     return tuple(certain[-1:])
@@ -186,7 +205,14 @@ def _script(
 
 def _command(command: Command, find: Finder, problems: list[Problem], level: int) -> list[Program]:
     programs = _unwrap(command.words, command.environment, find, problems, level + 1)
-    return [program._replace(guarded=program.guarded or command.guarded, background=command.background) for program in programs]
+    return [
+        program._replace(
+            guarded=program.guarded or command.guarded,
+            fallback=program.fallback or command.fallback,
+            background=command.background,
+        )
+        for program in programs
+    ]
 
 
 def _engine_at(words: Sequence[Word], index: int) -> tuple[Word, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from kvcli.check.launch import Problem
+from kvcli.check.launch import OPEN, Problem
 from kvcli.check.nodes import Place, Word, place_at
 from kvcli.check.shell.expand import Expander, as_quoted
 from kvcli.check.shell.lexer import Token, Unclosed, tokenize
@@ -28,11 +28,13 @@ Finder = Callable[[str], Word | None]
 
 
 class Command(NamedTuple):
-    """A simple command. `environment`: what it sees. `guarded`: it may not run. `background`: what follows does not wait for it."""
+    """A simple command. `environment`: what it sees. `guarded`: it may not run. `fallback`: it runs where the one before it fails.
+    `background`: what follows does not wait for it."""
 
     words: tuple[Word, ...]
     environment: Mapping[str, Word]
     guarded: bool
+    fallback: bool = False
     background: bool = False
 
 
@@ -86,6 +88,7 @@ def _in_background(tokens: Sequence[Token]) -> list[bool]:
 class _Frame(NamedTuple):
     closer: str
     guarded: bool
+    fallback: bool = False
 
 
 class _Shell(Expander):
@@ -120,7 +123,7 @@ class _Shell(Expander):
             token = tokens[index]
             if token.kind == "op":
                 if token.raw == "(":
-                    self.frames.append(_Frame(")", after == "||"))
+                    self.frames.append(_Frame(")", after == "||", after == "||"))
                 elif token.raw == ")":
                     self._close(")", base)
                 after = token.raw
@@ -133,7 +136,7 @@ class _Shell(Expander):
             if word in _OPENERS:
                 index = self._open(tokens, index)
             elif word == "{":
-                self.frames.append(_Frame("}", after == "||"))
+                self.frames.append(_Frame("}", after == "||", after == "||"))
                 index += 1
             elif word in closers:
                 self._close(word, base)
@@ -152,8 +155,9 @@ class _Shell(Expander):
                     index = end + 1  # a pattern of `case`
                     continue
                 guarded = any(frame.guarded for frame in self.frames) or after == "||" or (after == "&&" and last_test)
+                fallback = after == "||" or any(frame.fallback for frame in self.frames)
                 self.background = background[end]
-                self._command(tokens[index:end], guarded)
+                self._command(tokens[index:end], guarded, fallback)
                 last_test = tokens[index].bare in _TESTS or (last_test and after == "&&")
                 index = max(end, index + 1)
                 after = ""
@@ -178,7 +182,7 @@ class _Shell(Expander):
                 del self.frames[index:]
                 return
 
-    def _command(self, tokens: list[Token], guarded: bool) -> None:
+    def _command(self, tokens: list[Token], guarded: bool, fallback: bool) -> None:
         own: dict[str, Word] = {}
         words: list[Word] = []
         skip = False
@@ -198,12 +202,13 @@ class _Shell(Expander):
         if not words:
             self.variables.update(own)
             return
-        self._simple(words, own, guarded)
+        self._simple(words, own, guarded, fallback)
 
-    def _simple(self, words: list[Word], own: Mapping[str, Word], guarded: bool) -> None:
+    def _simple(self, words: list[Word], own: Mapping[str, Word], guarded: bool, fallback: bool) -> None:
         program = words[0].text
         if program in _DECLARES:
             self.exported.update(word.text for word in words[1:] if program == "export")
+            self._opens(words)
         elif program == "set":
             if len(words) > 1 and words[1].text == "--":
                 self.params = words[2:]
@@ -217,6 +222,7 @@ class _Shell(Expander):
         elif program in (".", "source") and len(words) > 1:
             self._source(words[1])
         elif program == "eval" and self.level < 10:
+            self._opens(words)
             self.run(Word(" ".join(word.text for word in words[1:]), words[0].place, all(word.literal for word in words)))
         elif program == "exit":
             self.done = self.done or not guarded
@@ -225,14 +231,20 @@ class _Shell(Expander):
         else:
             leaves = program == "exec" and len(words) > 1
             seen = {name: self.variables[name] for name in self.exported if name in self.variables} | dict(own)
-            self.commands.append(Command(tuple(words[1:] if leaves else words), seen, guarded, self.background))
+            self.commands.append(Command(tuple(words[1:] if leaves else words), seen, guarded, fallback, self.background))
             self.done = self.done or (leaves and not guarded)
+
+    def _opens(self, words: Sequence[Word]) -> None:
+        """What is only known where it runs may set any variable: `export $(cat .env)`, `eval "$(...)"`."""
+        if not all(word.literal for word in words):
+            self.variables[OPEN] = Word("", words[0].place, False)
 
     def _source(self, path: Word) -> None:
         script = self.find(path.text) if path.literal else None
         if script is None:
             message = f"{path.text} is read into this script and is not among the files"
-            self.problems.append(Problem("script_not_found", message, path.place, matters=False))
+            self.problems.append(Problem("other_script_not_found", message, path.place, matters=False))
+            self.variables[OPEN] = Word("", path.place, False)
         elif self.level < 10:
             self.run(script)
 

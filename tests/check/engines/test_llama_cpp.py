@@ -110,7 +110,7 @@ def test_older_builds_have_no_flash_attention_of_their_own_accord():
 
 def test_it_takes_no_equals_sign():
     deployment = read("llama-server -m x.gguf --ctx-size=4096")
-    assert codes(deployment) == ["unknown_option"]
+    assert codes(deployment) == ["misspelled_option"]
     assert value(deployment, "context_tokens") == "auto"
 
 
@@ -130,12 +130,12 @@ def test_variables_and_words_over_them():
         "LLAMA_ARG_KV_UNIFIED": "true",
         "LLAMA_ARG_PORT": "8080",
     }
-    deployment = read("", image="ghcr.io/ggml-org/llama.cpp:server", env=env)
+    deployment = read("", image="ghcr.io/ggml-org/llama.cpp:server-cuda", env=env)
     assert values(deployment) == {"context_tokens": 4096, "slots": 2, "gpu_layers": 30, "kv_unified": True}
     assert deployment.model.text == "/models/x.gguf"
     assert deployment.settings["context_tokens"].place.line == 101
     assert not codes(deployment)
-    over = read("-c 8192 --no-kv-unified", image="ghcr.io/ggml-org/llama.cpp:server", env=env)
+    over = read("-c 8192 --no-kv-unified", image="ghcr.io/ggml-org/llama.cpp:server-cuda", env=env)
     assert values(over)["context_tokens"] == 4096  # 8,192 over two slots
 
 

@@ -25,7 +25,7 @@ SGLANG = "python3 -m sglang.launch_server --model-path a/b"
         ("--kv-cache-dtype fp8_e5m2 --page-size 64", {"kv_dtype": "fp8", "block_tokens": 64}),
         ("--kv-cache-dtype fp4_e2m1", {"kv_dtype": "mxfp4"}),
         ("--quantization fp8", {"weights": "fp8"}),
-        ("--quantization awq", {}),
+        ("--quantization awq", {"quantization": "awq"}),
         ("--cpu-offload-gb 8", {"weights_offload_bytes": 8 * 2**30}),
         ("--enable-hierarchical-cache --hicache-size 30", {"kv_offload_bytes": 30 * 10**9}),
         ("--disable-radix-cache --disable-cuda-graph", {"prefix_caching": False, "eager": True}),
@@ -54,7 +54,7 @@ def test_sglang(words, expected):
 
 def test_sglang_problems():
     assert codes(read(f"{SGLANG} --mem-fraction-static 85%")) == ["bad_argument"]
-    assert codes(read(f"{SGLANG} --mem_fraction_static 0.8")) == ["unknown_option"]
+    assert codes(read(f"{SGLANG} --mem_fraction_static 0.8")) == ["misspelled_option"]
     assert codes(read(f"{SGLANG} --speculative-algorithm EAGLE3 --speculative-num-steps 3"), matters=True) == ["bad_argument"]
     eagle = read(f"{SGLANG} --speculative-algorithm EAGLE3 --speculative-draft-model-path c/d --speculative-num-steps 3")
     assert (values(eagle), codes(eagle)) == ({"speculation": "3:c/d"}, ["speculation_not_modelled"])
@@ -80,7 +80,7 @@ TGI = "ghcr.io/huggingface/text-generation-inference:"
         ("--max-total-tokens=8192", {"MAX_TOTAL_TOKENS": "4096"}, {"context_tokens": 8192}),
         ("--max-batch-total-tokens 65536 --cuda-memory-fraction 0.8", {}, {"kv_tokens": 65536, "memory_fraction": 0.8}),
         ("--quantize eetq --max-batch-prefill-tokens 4096", {}, {"weights": "int8", "max_batched_tokens": 4096}),
-        ("--quantize awq --speculate 3", {}, {"speculation": "3:ngram"}),
+        ("--quantize awq --speculate 3", {}, {"quantization": "awq", "speculation": "3:ngram"}),
         ("--sharded false", {}, {"tensor_parallel": 1}),
         ("--kv-cache-dtype fp8_e5m2 --dtype bfloat16", {}, {"kv_dtype": "fp8", "dtype": "bf16"}),
         ("--max-concurrent-requests 512", {}, {"max_sequences": 512}),

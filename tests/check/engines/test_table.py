@@ -99,7 +99,7 @@ def test_the_last_of_two_wins_and_both_are_told():
 def test_underscores_are_dashes_where_the_engine_makes_them_so():
     assert one("--ctx_size=4", dialect=FLEXIBLE).given[0].option == "--ctx-size"
     assert one("--ctx_size 4", dialect=LLAMA).given[0].option == "--ctx-size"
-    assert [each.code for each in one("--ctx_size 4").problems] == ["unknown_option"]
+    assert [each.code for each in one("--ctx_size 4").problems] == ["misspelled_option"]
 
 
 def test_llama_takes_no_equals_sign_and_no_prefix():

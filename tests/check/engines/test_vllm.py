@@ -39,7 +39,7 @@ def problem(deployment, code):
         ("vllm serve a/b --gpu-memory-utilization .95", {"memory_fraction": 0.95}),
         ("vllm serve a/b --kv-cache-dtype fp8_e5m2 --dtype half", {"kv_dtype": "fp8", "dtype": "fp16"}),
         ("vllm serve a/b --quantization fp8", {"weights": "fp8"}),
-        ("vllm serve a/b --quantization awq_marlin", {}),
+        ("vllm serve a/b --quantization awq_marlin", {"quantization": "awq_marlin"}),
         (
             "vllm serve a/b --cpu-offload-gb 10 --kv-offloading-size 1.5",
             {"weights_offload_bytes": 10 * 2**30, "kv_offload_bytes": 3 * 2**29},

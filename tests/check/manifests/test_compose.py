@@ -2,6 +2,7 @@
 
 import pytest
 
+from kvcli.check.launch import OPEN
 from kvcli.check.manifests.interpolation import interpolate
 from kvcli.check.nodes import Place, Word
 
@@ -152,6 +153,7 @@ services:
     assert texts(launch)[-3:] == ["--max-model-len", "8192", "--len=8192"]
     assert launch.image.text == "vllm/vllm-openai"
     assert {key: each.text for key, each in launch.environment.items()} == {
+        OPEN: "",
         "TP": "2",
         "LEN": "1",
         "A": "base",
@@ -160,7 +162,7 @@ services:
         "D": "x-8192",
     }
     assert launch.environment["TP"].place.label.endswith("engine.env:1")
-    assert [(each.code, each.matters) for each in launch.problems] == [("not_in_files", False)]
+    assert [(each.code, each.matters) for each in launch.problems] == [("environment_not_in_files", False)]
 
 
 def test_scripts_and_configs_beside_the_file(files, helpers):

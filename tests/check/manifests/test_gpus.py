@@ -177,4 +177,45 @@ def test_a_claim_of_two_containers_is_shared(files):
 def test_a_claim_that_is_not_in_the_files(files):
     found, problems = gpus(files, "claims: [{name: c}]", "  resourceClaims: [{name: c, resourceClaimTemplateName: gone}]")
     assert found.amount is None
-    assert [each.code for each in problems] == ["not_in_files"]
+    assert [each.code for each in problems] == ["claim_not_in_files"]
+
+
+A100, L4, SMALL = "NVIDIA-A100-SXM4-80GB", "NVIDIA-L4", "g6.xlarge"
+PRODUCT, TYPE = "nvidia.com/gpu.product", "node.kubernetes.io/instance-type"
+
+
+def affinity(*terms):
+    listed = ", ".join(
+        "{matchExpressions: [" + ", ".join(f"{{key: {key}, operator: {kind}, values: [{values}]}}" for key, kind, values in term) + "]}"
+        for term in terms
+    )
+    return f"  affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: [{listed}]}}}}}}"
+
+
+@pytest.mark.parametrize(
+    ("selector", "terms", "cards"),
+    [
+        (f"{PRODUCT}: {A100}", [[(PRODUCT, "In", f"{L4}, {A100}")]], [A100]),
+        ("", [[(PRODUCT, "In", f"{L4}, {A100}"), (PRODUCT, "NotIn", L4)]], [A100]),
+        # an L4 stands in a g6.xlarge, an A100 in a p4de.24xlarge
+        ("", [[(PRODUCT, "In", f"{L4}, {A100}"), (TYPE, "In", SMALL)]], [L4, SMALL]),
+        (f"{TYPE}: p4de.24xlarge", [[(PRODUCT, "In", f"{L4}, {A100}")]], ["p4de.24xlarge", A100]),
+        # any of the terms
+        (f"zone: {L4}", [[(PRODUCT, "In", L4)], [(PRODUCT, "In", A100)]], [L4, A100]),
+        (f"{PRODUCT}: {L4}", [[(TYPE, "In", SMALL)], [("zone", "In", "a")]], [L4, SMALL]),
+        # a name that kvcli does not know bars nothing
+        (f"{PRODUCT}: {A100}", [[("gpu-type", "In", "large, huge")]], [A100, "large", "huge"]),
+        # no node is both
+        (f"{PRODUCT}: {A100}", [[(PRODUCT, "In", L4)]], []),
+    ],
+)
+def test_selectors_and_expressions_hold_together(files, selector, terms, cards):
+    pod = (f"  nodeSelector: {{{selector}}}\n" if selector else "") + affinity(*terms)
+    found, _ = gpus(files, "limits: {nvidia.com/gpu: 1}", pod)
+    assert [word.text for word in found.cards] == cards
+
+
+def test_labels_that_no_node_has_together_are_a_problem(files):
+    pod = f"  nodeSelector: {{{PRODUCT}: {A100}}}\n" + affinity([(PRODUCT, "In", L4)])
+    _, problems = gpus(files, "limits: {nvidia.com/gpu: 1}", pod)
+    assert [(each.code, each.matters) for each in problems] == [("no_such_node", True)]

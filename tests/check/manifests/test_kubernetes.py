@@ -245,7 +245,8 @@ def test_missing_config_maps_are_problems(files):
 """
     )
     found = {(each.code, each.message.split()[1], each.matters) for each in launch.problems}
-    assert {("not_in_files", "gone", True), ("not_in_files", "maybe", False), ("not_in_files", "gone2", True)} <= found
+    missing = {("environment_not_in_files", "gone", True), ("environment_not_in_files", "maybe", False), ("key_not_found", "gone2", True)}
+    assert missing <= found
     assert "script_not_found" in {each.code for each in launch.problems if each.matters}
     assert not launch.environment["B"].literal
     assert next(each for each in launch.problems if " gone " in each.message).place.line == files.line("name: gone}")

@@ -187,7 +187,7 @@ def test_a_sourced_script_sets_variables():
     files = {"/env.sh": text_word("export LEN=9\n", "env.sh")}
     commands, problems = run(". /env.sh; vllm serve $LEN; source /no.sh", find=files.get)
     assert [(word.text, word.place.label) for word in commands[0].words][-1] == ("9", "env.sh:1")
-    assert [each.code for each in problems] == ["script_not_found"]
+    assert [each.code for each in problems] == ["other_script_not_found"]
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_embedded_yaml_keeps_outer_places():
     [
         ("a: 1\nb: !!python/object/apply:os.system [id]\n", 2),
         ("a: !!binary aGk=\n", 1),
-        ("a: !reset\n", 1),
+        ("a: !Ref x\n", 1),
         ("a: 1\nb: 2\na: 3\n", 3),
         ("a:\n\t- 1\n", 2),
         ("a: &x\n  - *x\n", 2),
