@@ -9,7 +9,8 @@ from functools import cache
 
 from kvcli.check.nodes import Word
 from kvcli.errors import BadInput
-from kvcli.hardware.accelerators import Accelerator, find
+from kvcli.hardware.accelerators import Accelerator
+from kvcli.hardware.match import find
 from kvcli.model.presets import folder
 
 #: what the plugin puts behind a card's name where all its slices are of one profile

@@ -22,7 +22,8 @@ from kvcli.check.neighbours import with_neighbours
 from kvcli.check.nodes import Place, Word
 from kvcli.check.yaml_reader import load_documents, read_text
 from kvcli.errors import BadInput
-from kvcli.hardware.accelerators import Accelerator, find
+from kvcli.hardware.accelerators import Accelerator
+from kvcli.hardware.match import find
 from kvcli.hardware.mig import instance
 
 #: codes of errors that are about the reference to a manifest, not about what the manifest says

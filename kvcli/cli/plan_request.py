@@ -208,7 +208,7 @@ def device_of(name: str, own: tuple[Accelerator, ...] = ()) -> Accelerator:
         from kvcli.hardware.machine import cpu_part
 
         return cpu_part()
-    from kvcli.hardware.accelerators import find
+    from kvcli.hardware.match import find
 
     return find(name, own)
 

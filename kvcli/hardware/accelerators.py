@@ -165,17 +165,3 @@ def table() -> tuple[Accelerator, ...]:
 def by_driver_name(name: str) -> list[Accelerator]:
     """Every part whose driver reports exactly this name; several where the name does not tell them apart."""
     return [part for part in table() if name and name in part.driver_names]
-
-
-def find(text: str, parts: tuple[Accelerator, ...] = ()) -> Accelerator:
-    """The part of that id, or of that driver name, among `parts` (a user's) and the table.
-
-    Raises BadInput that lists the nearest or all candidates.
-    """
-    wanted = text.strip()
-    for part in (*parts, *table()):
-        if part.id.lower() == wanted.lower():
-            return part
-    from kvcli.hardware.match import one  # only a name pays for it
-
-    return one(wanted)

@@ -79,3 +79,15 @@ def one(name: str, memory_bytes: int = 0) -> Accelerator:
         what += f" and has {memory_bytes / 2**30:.1f} GiB"
     listed = ", ".join(part.id for part in near[:MOST_SHOWN])
     raise BadInput(what, hint=f"did you mean {listed}?" if near else "kvcli devices lists all", code="unknown_device")
+
+
+def find(text: str, parts: tuple[Accelerator, ...] = ()) -> Accelerator:
+    """The part of that id, or of that driver name, among `parts` (a user's) and the table.
+
+    Raises BadInput that lists the nearest or all candidates.
+    """
+    wanted = text.strip()
+    for part in (*parts, *table()):
+        if part.id.lower() == wanted.lower():
+            return part
+    return one(wanted)

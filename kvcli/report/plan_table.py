@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from kvcli.hardware.accelerators import Accelerator, find
+from kvcli.hardware.accelerators import Accelerator
+from kvcli.hardware.match import find
 from kvcli.plan.drafter import DraftPlan
 from kvcli.plan.lines import latency_on
 from kvcli.plan.plan import Plan

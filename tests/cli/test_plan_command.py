@@ -128,7 +128,7 @@ def test_explain_shows_every_equation_with_its_numbers(kvcli):
 
 
 def test_every_formula_name_has_an_equation():
-    from kvcli.hardware.accelerators import find
+    from kvcli.hardware.match import find
     from kvcli.model.resolve import resolve
     from kvcli.plan.build import build
     from kvcli.plan.request import PlanRequest

@@ -300,7 +300,7 @@ def page_of(plans, **more):
 
 
 def planned(name="llama3-8b", device=None):
-    from kvcli.hardware.accelerators import find
+    from kvcli.hardware.match import find
     from kvcli.model.resolve import resolve
     from kvcli.plan.build import build
     from kvcli.plan.request import PlanRequest

@@ -4,7 +4,8 @@ import pytest
 
 from kvcli.errors import BadInput, CannotRunHere
 from kvcli.hardware import local
-from kvcli.hardware.accelerators import GIB, by_driver_name, find, table
+from kvcli.hardware.accelerators import GIB, by_driver_name, table
+from kvcli.hardware.match import find
 
 
 def test_ids_are_unique_and_every_row_has_a_source():

@@ -5,8 +5,7 @@ from fractions import Fraction
 import pytest
 
 from kvcli.errors import BadInput
-from kvcli.hardware.accelerators import find
-from kvcli.hardware.match import one
+from kvcli.hardware.match import find, one
 from kvcli.hardware.mig import instance, profiles
 
 #: MIG user guide (v580), GPU instance profiles: part -> profiles

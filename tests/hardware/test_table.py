@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kvcli.hardware.accelerators import find, table
+from kvcli.hardware.accelerators import table
+from kvcli.hardware.match import find
 
 FILE = Path(__file__).resolve().parents[2] / "presets" / "accelerators.csv"
 ROWS = list(csv.DictReader(FILE.read_text(encoding="utf-8").splitlines()))

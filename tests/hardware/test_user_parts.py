@@ -3,7 +3,7 @@
 import pytest
 
 from kvcli.errors import BadInput
-from kvcli.hardware.accelerators import find
+from kvcli.hardware.match import find
 from kvcli.hardware.user_parts import custom, override, read
 from kvcli.units import parse_rate, parse_size
 

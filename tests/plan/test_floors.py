@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from kvcli import dtypes
-from kvcli.hardware.accelerators import find, table
+from kvcli.hardware.accelerators import table
+from kvcli.hardware.match import find
 from kvcli.model.cut import cut_layers
 from kvcli.model.resolve import resolve
 from kvcli.plan.build import build

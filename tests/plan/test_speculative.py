@@ -7,7 +7,7 @@ import pytest
 
 from kvcli.dtypes import parse_kv
 from kvcli.errors import BadInput, NotModelled
-from kvcli.hardware.accelerators import find
+from kvcli.hardware.match import find
 from kvcli.model.resolve import resolve
 from kvcli.plan.build import build
 from kvcli.plan.request import PlanRequest

@@ -9,7 +9,7 @@ from kvcli.check import fixes, lengths
 from kvcli.check.case import Case
 from kvcli.check.gather import gather
 from kvcli.check.run import check
-from kvcli.hardware.accelerators import find
+from kvcli.hardware.match import find
 from kvcli.plan.answers.search import largest
 
 DAY = datetime.date(2026, 11, 29)

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from kvcli.errors import BadInput
-from kvcli.hardware.accelerators import find, table
+from kvcli.hardware.accelerators import table
+from kvcli.hardware.match import find
 from kvcli.model.resolve import resolve
 from kvcli.plan.answers.answer import answer
 from kvcli.plan.answers.requirements import parse_requirement

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from kvcli.errors import BadInput, NotModelled
-from kvcli.hardware.accelerators import find
+from kvcli.hardware.match import find
 from kvcli.model.resolve import resolve
 from kvcli.plan.budget.options import BudgetOptions, Lora, parse_lora, parse_share
 from kvcli.plan.budget.overheads import Pass, activation_bytes, activations_at_most_bytes, ggml_bytes, logits_bytes

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kvcli.dtypes import parse_kv
-from kvcli.hardware.accelerators import find
+from kvcli.hardware.match import find
 from kvcli.model.resolve import resolve
 from kvcli.plan.budget.options import BudgetOptions
 from kvcli.plan.budget.pool import vllm_amount

@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 
-from kvcli.hardware.accelerators import find
+from kvcli.hardware.match import find
 from kvcli.model.presets import names as preset_names
 from kvcli.model.resolve import resolve
 from kvcli.plan.answers.search import Goal

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kvcli.errors import BadInput, NotModelled
-from kvcli.hardware.accelerators import find
+from kvcli.hardware.match import find
 from kvcli.model import presets
 from kvcli.model.resolve import resolve
 from kvcli.plan.build import build

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kvcli.hardware.accelerators import find
+from kvcli.hardware.match import find
 from kvcli.model.resolve import resolve
 from kvcli.plan.build import build
 from kvcli.plan.request import PlanRequest

@@ -3,7 +3,7 @@
 import pytest
 
 from kvcli import dtypes
-from kvcli.hardware.accelerators import find
+from kvcli.hardware.match import find
 from kvcli.model.resolve import resolve
 from kvcli.plan.build import build
 from kvcli.plan.request import PlanRequest

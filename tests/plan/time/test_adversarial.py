@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from kvcli.hardware.accelerators import find
+from kvcli.hardware.match import find
 from kvcli.model.resolve import resolve
 from kvcli.plan.drafter import Speculation
 from kvcli.plan.floors import LARGEST_CPU_CACHE_BYTES, prefill_floor_flops
