@@ -5,33 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from kvcli.hardware.accelerators import Accelerator
-from kvcli.hardware.match import find
-from kvcli.plan.drafter import DraftPlan
-from kvcli.plan.lines import latency_on
 from kvcli.plan.plan import Plan
-from kvcli.plan.sharing.shared import Shared
-from kvcli.plan.time.latency import Latency
-from kvcli.plan.weights import WeightBytes, expected_read_bytes
 from kvcli.report import budget_table, table
+from kvcli.report.floors_table import floors_table, most_tokens_per_s
+from kvcli.report.ledger_rows import ledger_rows, shared_rows
 from kvcli.report.table import Column, Table
-from kvcli.report.time_rows import time_rows
 from kvcli.units import (
     exact_bytes,
-    format_bandwidth,
     format_bytes,
-    format_flops,
     format_parameters,
     format_seconds,
     format_tokens,
-    four_digits,
 )
-
-#: Parts that many people have or rent, for a plan without a device.
-WELL_KNOWN = ("rtx4090", "rtx5090", "l4", "l40s", "a100-sxm4-80", "h100-sxm5-80", "h200-sxm", "b200", "mi300x")
-
-#: What a floor is.
-FLOOR = "times that no correct execution beats"
 
 #: A verdict in a column.
 VERDICTS = {"fits": "yes", "fits_if": "maybe", "does_not_fit": "no"}
@@ -85,20 +70,9 @@ COLUMNS: tuple[tuple[Column, Callable[[Plan], str], bool], ...] = (
     (Column("fullest device"), lambda plan: format_bytes(plan.device_bytes) if plan.shared else "", True),
     (Column("fits"), lambda plan: "" if plan.memory is None else VERDICTS[plan.memory.verdict], True),
     (Column("decode floor"), lambda plan: format_seconds(plan.latency.decode.seconds) if plan.latency else "", True),
-    (Column("tokens/s max"), lambda plan: _rate(plan.latency, plan.workload.batch_size) if plan.latency else "", True),
+    (Column("tokens/s max"), lambda plan: most_tokens_per_s(plan.latency, plan.workload.batch_size) if plan.latency else "", True),
     (Column("prefill floor"), lambda plan: format_seconds(plan.latency.prefill.seconds) if plan.latency else "", True),
 )
-
-
-def _yes_no(value: bool) -> str:
-    return "yes" if value else "no"
-
-
-def _rate(times: Latency, batch: int) -> str:
-    seconds = times.decode.seconds
-    if times.tokens_per_s is not None:
-        return four_digits(times.tokens_per_s)
-    return four_digits(batch * times.tokens_per_step / seconds) if seconds else "unbounded"
 
 
 def print_csv(plans: Sequence[Plan]) -> None:
@@ -180,13 +154,6 @@ def plans_table(plans: Sequence[Plan]) -> Table:
     return Table([column for column, _ in kept], rows, _common(plans))
 
 
-def _resident(weights: WeightBytes) -> list[tuple[str, int]]:
-    name = f"weights ({weights.dtype}), in memory"
-    if weights.resident_low_bytes is None:
-        return [(name, weights.resident_bytes)]
-    return [(f"{name}, low", weights.resident_low_bytes), ("  to high, which must fit", weights.resident_bytes)]
-
-
 def _print_one(plan: Plan) -> None:
     rows = [*ledger_rows(plan), *(shared_rows(plan.shared) if plan.shared else ())]
     cells = [[name, format_bytes(amount), exact_bytes(amount)] for name, amount in rows]
@@ -210,112 +177,3 @@ def plan_title(plan: Plan) -> str:
 def full_title(plan: Plan) -> str:
     """With whose storage rule it is, and where."""
     return ", ".join(part for part in (plan_title(plan), f"stored by {budget_table.engine_name(plan)}", _where(plan)) if part)
-
-
-def ledger_rows(plan: Plan) -> list[tuple[str, int]]:
-    """The cache, the weights, a drafter and their total, in bytes; what belongs to the row above is indented."""
-    cache, weights, batch = plan.cache, plan.weights, plan.workload.batch_size
-    expected = expected_read_bytes(plan.spec, weights, batch)
-    return [
-        ("KV cache, newest token of one", cache.bytes_per_token),
-        ("  needed", cache.needed_bytes),
-        *([("  constant state", cache.state_bytes)] if cache.state_bytes else []),
-        (f"  stored by {budget_table.engine_name(plan)}", cache.stored_bytes),
-        *((f"    {cause}", size) for cause, size in cache.causes),
-        ("  read by each step", cache.read_bytes_per_step),
-        *_resident(weights),
-        ("  read by each step" if expected is None else "  read by each step, at least", weights.read_bytes_per_step),
-        *([("  estimate with even routing", expected)] if expected is not None and batch > 1 else []),
-        *(draft_rows(plan.draft) if plan.draft else ()),
-        ("total: weights + stored cache", plan.total_bytes),
-    ]
-
-
-def draft_rows(draft: DraftPlan) -> list[tuple[str, int]]:
-    """What a drafter adds."""
-    drafter, drafted = draft.speculation.drafter, draft.speculation.drafted
-    if drafter is None:
-        return []
-    return [
-        (f"drafter ({drafter.name}), {drafted} a step", draft.total_bytes),
-        (f"  weights ({draft.weights.dtype})" if draft.weights else "  weights", draft.weights_bytes),
-        ("  stored cache", draft.stored_bytes),
-        ("  read for each token drafted", draft.read_bytes_per_draft),
-    ]
-
-
-def shared_rows(shared: Shared) -> list[tuple[str, int]]:
-    """What one device of each stage holds, the host, and what is held more than once."""
-    rows = []
-    for each in shared.on_devices:
-        what = f"each of {each.devices} devices" if each.devices > 1 else "the device"
-        what += f", stage {each.stage + 1} with {each.layers} layers" if shared.split.pipeline > 1 else ""
-        what += f", {each.layers} layers" if shared.offload and shared.split.pipeline == 1 else ""
-        what += f", {each.sequences} sequences" if len({other.sequences for other in shared.on_devices}) > 1 else ""
-        rows += [(what, each.total_bytes), ("  weights", each.weights_bytes), ("  stored cache", each.stored_bytes)]
-        if each.draft.weights:
-            rows += [("  weights of the drafter", each.draft.weights), ("  its cache", each.draft.stored)]
-    host = shared.host
-    if host is not None:
-        rows += [(f"the host, {host.layers} layers and tables", host.total_bytes), ("  weights", host.weights_bytes)]
-        rows += [("  stored cache", host.stored_bytes)] if host.stored_bytes else []
-    waste = [*shared.weight_copies, *((f"cache of {kind.replace('_', ' ')}", size) for kind, size in shared.cache_copies)]
-    if waste:
-        rows.append(("held more than once", sum(size for _, size in waste)))
-        rows += [(f"  {cause}", size) for cause, size in waste]
-    return rows
-
-
-def floors_table(plan: Plan) -> Table | str:
-    """Of the plan's device, of well-known ones where it has none, or the sentence that says why there are none."""
-    if plan.latency and plan.device:
-        return _floors(plan, plan.latency, plan.device)
-    if plan.device:
-        return f"no floors on {plan.device.name}: no rate is known that it cannot exceed"
-    return _well_known(plan)
-
-
-def _floors(plan: Plan, times: Latency, device: Accelerator) -> Table:
-    peak = device.peak_bound(*plan.weights.multiply_units)
-    batch = plan.workload.batch_size
-    ridge = f"ridge {four_digits(times.ridge)} FLOP/B" if times.ridge else "ridge unknown"
-    rows = [
-        [
-            "decode step",
-            format_seconds(times.decode.seconds),
-            f"at most {_rate(times, batch)} tokens/s; {times.decode.bound} binds",
-        ],
-        ["prefill", format_seconds(times.prefill.seconds), f"{plan.workload.prefill_tokens:,} tokens each; {times.prefill.bound} binds"],
-        [
-            "decode intensity",
-            f"{four_digits(times.arithmetic_intensity)} FLOP/B",
-            ridge,
-        ],
-        *time_rows(plan),
-    ]
-    rates = f"{format_bandwidth(device.bandwidth_bound_bytes_per_s)}" + (f", {format_flops(peak)}/s" if peak else ", peak unknown")
-    count = plan.shared.split.devices if plan.shared else 1
-    title = f"floors on {f'{count} x ' if count > 1 else ''}{device.name} ({rates}{' each' if count > 1 else ''})"
-    return Table([Column("", right=False), Column(""), Column("", right=False)], rows, title)
-
-
-def _well_known(plan: Plan) -> Table:
-    """Floors on some parts, computed from the same two ledger lines."""
-    rows = []
-    for part in map(find, WELL_KNOWN):
-        times = latency_on(plan.spec, plan.workload, plan.weights, plan.cache, plan.shared, part, plan.draft, plan.timing.host_bytes_per_s)
-        fits = "" if part.usable_bytes is None else _yes_no(plan.device_bytes <= part.usable_bytes)
-        rows.append(
-            [
-                part.id,
-                format_bytes(part.usable_bytes) if part.usable_bytes is not None else "any",
-                fits,
-                format_seconds(times.decode.seconds),
-                _rate(times, plan.workload.batch_size),
-                format_seconds(times.prefill.seconds),
-            ]
-        )
-    devices = "device" if plan.shared is None or plan.shared.split.alone else f"{plan.shared.split.devices} of"
-    titles = (devices, "usable", "fits", "decode floor", "tokens/s max", "prefill floor")
-    columns = [Column(title, right=title not in (devices, "fits")) for title in titles]
-    return Table(columns, rows, f"floors: {FLOOR}; fits: weights and cache alone")

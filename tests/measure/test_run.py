@@ -9,7 +9,7 @@ from dataclasses import replace  # noqa: E402
 
 from kvcli import dtypes, records  # noqa: E402
 from kvcli.errors import BadInput, CannotRunHere  # noqa: E402
-from kvcli.hardware.accelerators import find  # noqa: E402
+from kvcli.hardware.match import find  # noqa: E402
 from kvcli.measure import devices  # noqa: E402
 from kvcli.measure.bandwidth import ReadRate  # noqa: E402
 from kvcli.measure.compare import agreements, measure_all  # noqa: E402

@@ -10,7 +10,7 @@ from kvcli.plan.cache import CachePlan
 from kvcli.plan.plan import Plan
 from kvcli.report import explain
 from kvcli.report.budget_table import COLUMNS, BudgetRow, budget_rows, engine_name, host_rows
-from kvcli.report.plan_table import ledger_rows, shared_rows
+from kvcli.report.ledger_rows import ledger_rows, shared_rows
 from kvcli.report.table import Column, Table
 
 Cell = str | int | None

@@ -17,6 +17,7 @@ from kvcli.plan.answers.answer import Answer
 from kvcli.plan.plan import Plan
 from kvcli.report.answer_table import many_table
 from kvcli.report.budget_table import budget_title, buffers_said, host_title, pool_table
+from kvcli.report.floors_table import FLOOR, floors_table
 from kvcli.report.html.asked import asked_table
 from kvcli.report.html.bar import Bar, memory_bar
 from kvcli.report.html.grid import Grid, budget_grids, cause_grid, equation_table, layer_grid, ledger_grid, shared_grid
@@ -24,7 +25,7 @@ from kvcli.report.html.verdict import Verdict, short, verdict_of, verdict_of_man
 from kvcli.report.matrix import Failed, matrices
 from kvcli.report.notes import note_lines
 from kvcli.report.pictures.scene import Picture
-from kvcli.report.plan_table import FLOOR, cause_lines, floors_table, full_title, plans_table
+from kvcli.report.plan_table import cause_lines, full_title, plans_table
 from kvcli.report.table import Column, Table
 from kvcli.units import exact_bytes, format_bytes
 

@@ -10,7 +10,8 @@ from kvcli.plan.answers.answer import Answer
 from kvcli.plan.plan import Plan
 from kvcli.report.answer_table import answer_lines
 from kvcli.report.budget_table import verdict
-from kvcli.report.plan_table import VERDICTS, floors_table
+from kvcli.report.floors_table import floors_table
+from kvcli.report.plan_table import VERDICTS
 from kvcli.report.time_rows import first_token_row
 from kvcli.units import exact_bytes, format_bytes
 
