@@ -10,9 +10,10 @@ from pathlib import Path
 from kvcli.check.baseline import against, read, regressions
 from kvcli.check.case import Case
 from kvcli.check.compare import MEASURES
-from kvcli.check.doubts import BRANCH, failing_branches, softened
+from kvcli.check.doubts import BRANCH, Fits, failing_branches, softened
 from kvcli.check.gather import gather
 from kvcli.check.nodes import Place
+from kvcli.check.reach import could_fit
 from kvcli.check.rules import known, memory, shape, time
 from kvcli.check.verdict import Cell, Measures, Outcome, Report, Waiver
 from kvcli.errors import BadInput
@@ -46,7 +47,7 @@ def check(
         raise BadInput(f"the capacity files name different baselines: {', '.join(sorted(set(named)))[:200]}", hint, "usage")
     said = [_said(case) for case in gathered.cases]
     pairs = list(zip(gathered.cases, said, strict=True))
-    lost = failing_branches((case.deployment, _device(case), outcomes) for case, outcomes in pairs)
+    lost = failing_branches((case.deployment, _device(case), outcomes, _fits(case)) for case, outcomes in pairs)
     report = Report(tuple(_cell(case, outcomes, lost, today) for case, outcomes in pairs), passed_over=gathered.passed_over)
     path = baseline or (named[0] if named else None)
     if path is None or (not os.path.exists(path) and (updating or baseline is None)):
@@ -82,6 +83,10 @@ def _said(case: Case) -> list[Outcome]:
     return outcomes
 
 
+def _fits(case: Case) -> Fits:
+    return lambda reach: could_fit(case, reach)
+
+
 def _device(case: Case) -> str:
     return case.device.text if case.device else "unknown device"
 
@@ -90,7 +95,7 @@ def _cell(case: Case, said: list[Outcome], lost: set[tuple[Place, str]], today: 
     """`lost`: scripts of which every command fails, with the device."""
     device = _device(case)
     every = any(each.code == BRANCH and (each.place, device) in lost for each in case.deployment.problems)
-    outcomes = [_waived(softened(each, case.deployment, case.pool, every), case, device, today) for each in said]
+    outcomes = [_waived(softened(each, case.deployment, case.pool, every, _fits(case)), case, device, today) for each in said]
     numbers = measures(case)
     if any(each.rule == "KV001" and each.level == "error" for each in outcomes):
         numbers = Measures(numbers.memory_bytes, numbers.usable_bytes)  # what does not start serves nobody, at no speed and no price

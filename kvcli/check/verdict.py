@@ -30,7 +30,7 @@ RULES: dict[str, tuple[str, str]] = {
     ),
     "KV014": ("gpu-request", "The number of GPUs requested must be the number the engine uses."),
     "KV015": ("cost-over-limit", "The cost per million tokens must not exceed the limit."),
-    "KV016": ("not-understood", "What the verdict depends on must be literal and known to kvcli."),
+    "KV016": ("not-understood", "What the verdict depends on must be literal and known to kvcli, and what the engine takes."),
 }
 
 

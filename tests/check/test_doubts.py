@@ -75,12 +75,12 @@ def test_every_code_says_what_it_leaves_open():
     [
         (
             pod(f"env: [{{name: MODEL_ID, value: {M}-X}}]".replace("8B-Instruct-X", "70B-Instruct") + f"\n{NOT_THERE}", TGI),
-            "l4",
+            H100,
             "ConfigMap gone",
         ),
         (
             pod("env: [{name: MODEL_ID, value: meta-llama/Llama-3.1-70B-Instruct}]\nenvFrom: [{secretRef: {name: gone}}]", TGI),
-            "l4",
+            H100,
             "Secret gone",
         ),
         (shell(f"vllm serve {M} --max-model-len ${{LEN:-131072}}", NOT_THERE), "l4", "${LEN:-131072}"),

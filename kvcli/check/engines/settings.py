@@ -23,6 +23,10 @@ TYPES = {
     **dict.fromkeys(("fp8", "fp8_e4m3", "fp8_e5m2", "fp8_e4m3fn", "fp8_inc", "fp8_ds_mla", "fp8_e4m3fnuz"), "fp8"),
     "auto": "auto",
 }
+#: values of `--device` that mean the accelerators that are there
+ACCELERATED = ("auto", "cuda", "gpu")
+#: settings on which the weights do not depend
+OF_CACHE = ("context_tokens", "max_sequences", "max_batched_tokens", "kv_dtype", "block_tokens", "kv_tokens", "kv_offload_bytes")
 
 
 class Rule(NamedTuple):
@@ -56,20 +60,28 @@ class Draft:
     def problem(self, code: str, message: str, place: Place, matters: bool = True) -> None:
         self.problems.append(Problem(code, " ".join(message.split()), place, matters))
 
-    def literal(self, given: Given) -> str | None:
-        """The option's value, None with a Problem where it has none or it is only known where it runs."""
+    def not_modelled(self, given: Given, *kinds: Mapping[str, str]) -> None:
+        """A Problem for an option of one of `kinds`, options and what they do: any change, one of the cache alone, smaller weights of the
+        same model, more of anything."""
+        for code, options in zip(NOT_MODELLED, kinds, strict=True):
+            if given.option in options:
+                self.problem(code, f"kvcli has no rule for {given.said[:60]}: {options[given.option]}", given.place)
+
+    def literal(self, given: Given, key: str = "") -> str | None:
+        """The option's value, None with a Problem where it has none or it is only known where it runs. `key`: what it sets."""
         if not given.values:
             self.problem("bad_argument", f"{given.word.text} lacks its value", given.word.place)
             return None
         value = given.values[0]
         if unfilled(value):
-            self.problem("not_literal", f"{given.said} is only known where it runs, so kvcli cannot take it into account", value.place)
+            code = "cache_not_literal" if key in OF_CACHE else "not_literal"
+            self.problem(code, f"{given.said} is only known where it runs, so kvcli cannot take it into account", value.place)
             return None
         return value.text
 
     def apply(self, given: Given, rule: Rule) -> None:
         """One option that sets one thing."""
-        text = self.literal(given)
+        text = self.literal(given, rule.key)
         if text is not None:
             self.read(rule, text, given.said, given.place)
         if rule.key not in self.settings:
@@ -79,9 +91,12 @@ class Draft:
         try:
             self.set(rule.key, rule.read(text), said, place)
         except NotImplementedError as what:
-            self.problem("option_not_modelled", f"kvcli has no rule for {said}: {what}", place)
+            code = "cache_not_modelled" if rule.key in OF_CACHE else "option_not_modelled"
+            self.problem(code, f"kvcli has no rule for {said}: {what}", place)
         except (ValueError, OverflowError):
-            self.problem("bad_argument", f"{self.engine} refuses {said}: {text[:40]!r} is not a value it takes", place)
+            # of zeros and negative numbers some versions make something
+            code = "odd_argument" if _NONE_OR_LESS.fullmatch(text.strip()) else "bad_argument"
+            self.problem(code, f"{self.engine} refuses {said}: {text[:40]!r} is not a value it takes", place)
 
     def switch(self, key: str, name: str, environment: Mapping[str, Word]) -> None:
         """A variable that switches something on with 1 or true; one that is only known where it runs may."""
@@ -116,6 +131,11 @@ class Draft:
 
 #: references that Kubernetes does not know, and placeholders: something fills them in before the engine sees them
 _UNFILLED = re.compile(r"\$\{[^}]*\}|\$[A-Za-z_]\w*|\{\{.*\}\}")
+
+
+#: codes of Draft.not_modelled, in its order
+NOT_MODELLED = ("option_not_modelled", "cache_not_modelled", "types_not_modelled", "more_not_modelled")
+_NONE_OR_LESS = re.compile(r"-\d+(?:\.\d*)?|0+(?:\.0*)?")
 
 
 def unfilled(value: Word) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvcli.check.engines import config_file
-from kvcli.check.engines.settings import TYPES, Draft, Rule, any_of, counts, fraction, human, one_of, whole
+from kvcli.check.engines.settings import ACCELERATED, TYPES, Draft, Rule, any_of, counts, fraction, human, one_of, whole
 from kvcli.check.engines.sglang_options import options
 from kvcli.check.engines.table import ARGPARSE, Given, Parsed, parse
 from kvcli.check.engines.versions import numbers
@@ -52,26 +52,31 @@ SWITCHES = {
     "--trust-remote-code": ("trust_remote_code", True),
 }
 QUANTIZED_AT_LOAD = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4_online": "nvfp4", "bitsandbytes": "int4"}
+#: options that change what is stored or who stores it, and that kvcli has no rule for
 MATTERS = {
     "--attn-cp-size": "attention's tokens dealt among ranks",
     "--moe-dp-size": "experts in groups",
     "--moe-dense-tp-size": "dense layers split another way",
+    "--kt-num-gpu-experts": "experts on the host",
+    "--kt-weight-path": "experts on the host",
+    "--offload-group-size": "layers that wait in the host's memory",
+    "--device": "another kind of device",
+}
+#: those that leave the weights as they are
+CACHE_MATTERS = {
     "--swa-full-tokens-ratio": "another share of windows in the pool",
     "--disable-hybrid-swa-memory": "windows kept in full",
     "--max-mamba-cache-size": "another number of states",
     "--mamba-ssm-dtype": "states of another type",
     "--mamba-full-memory-ratio": "another share of states in the pool",
     "--hybrid-kvcache-ratio": "another share of windows in the pool",
-    "--kt-num-gpu-experts": "experts on the host",
-    "--kt-weight-path": "experts on the host",
-    "--offload-group-size": "layers that wait in the host's memory",
-    "--ep-num-redundant-experts": "copies of experts",
-    "--torchao-config": "weights quantised as they load",
-    "--modelopt-quant": "weights quantised as they load",
     "--disable-mla": "expanded keys and values instead of latent rows",
-    "--device": "another kind of device",
     "--enable-lmcache": "a tier of the cache of a size that is not said",
 }
+#: those that make smaller weights of the same model
+TYPES_MATTER = {"--torchao-config": "weights quantised as they load", "--modelopt-quant": "weights quantised as they load"}
+#: those that only add to what is stored
+ADDS = {"--ep-num-redundant-experts": "copies of experts"}
 
 
 def read(launch: Launch, words: Sequence[Word], draft: Draft, version: str) -> Word | None:
@@ -129,8 +134,8 @@ def _take(draft: Draft, given: Given) -> None:
             draft.set("quantization", text, given.said, given.place)
     elif name == "--json-model-override-args":
         _overrides(draft, given)
-    elif name in MATTERS:
-        draft.problem("option_not_modelled", f"kvcli has no rule for {given.said[:60]}: {MATTERS[name]}", given.place)
+    elif name != "--device" or draft.literal(given) not in ACCELERATED:
+        draft.not_modelled(given, MATTERS, CACHE_MATTERS, TYPES_MATTER, ADDS)
 
 
 def _experts(draft: Draft, given: dict[str, Given]) -> None:
@@ -196,7 +201,7 @@ def _speculation(draft: Draft, given: dict[str, Given]) -> None:
     elif model is None and name in ("NEXTN", "EAGLE"):
         draft.set("speculation", str(drafted), said, place)
     elif model is None:
-        draft.problem("bad_argument", f"sglang refuses {said}: it needs --speculative-draft-model-path", place)
+        draft.problem("drafter_not_said", f"sglang refuses {said}: it needs --speculative-draft-model-path", place)
     else:
         draft.set("speculation", f"{drafted}:{model}", said, place)
         if name != "STANDALONE":

@@ -167,7 +167,7 @@ class _Parser:
             return
         if len({self.options[name].name for name, _ in found}) > 1:
             names = ", ".join(sorted(name for name, _ in found)[:4])
-            self._problem("bad_argument", f"{word.text} could mean {names}, so the engine refuses it", word)
+            self._problem("ambiguous_option", f"{word.text} could mean {names}, so the engine refuses it", word)
             self._values("many", None, word)
             return
         name, value = found[0]

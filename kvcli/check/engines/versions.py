@@ -80,6 +80,15 @@ def cpu_build(image: Word | None, engine: str, requested: bool) -> bool:
     return own and tag.startswith(("server", "full", "light")) and not _LLAMA_ACCELERATED.search(tag)
 
 
+def knows(engine: str, version: Word | None) -> bool:
+    """Whether the version is said, and is one whose options kvcli knows. Builds of llama.cpp have numbers, and their rule a date."""
+    if version is None or engine not in ASSUMED:
+        return False
+    at = numbers(version.text)
+    newest = numbers(ASSUMED[engine])
+    return bool(at) and (engine == "llama.cpp" or at[: len(newest)] <= newest)
+
+
 def numbers(version: str) -> tuple[int, ...]:
     """`0.11.0` -> (0, 11, 0), `b6123` -> (6123,), anything else ()."""
     return tuple(int(each) for each in re.findall(r"\d{1,9}", version.split("rc")[0].split(".post")[0]))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from kvcli.check.deployment import Setting
 from kvcli.check.engines import config_file, vllm_json
-from kvcli.check.engines.settings import TYPES, Draft, Rule, any_of, boolean, counts, fraction, gib, human, one_of, whole
+from kvcli.check.engines.settings import ACCELERATED, TYPES, Draft, Rule, any_of, boolean, counts, fraction, gib, human, one_of, whole
 from kvcli.check.engines.table import FLEXIBLE, Given, Parsed, parse
 from kvcli.check.engines.versions import numbers
 from kvcli.check.engines.vllm_options import options
@@ -62,27 +62,35 @@ QUANTIZED_AT_LOAD = {
 }
 #: options that change what is stored or who stores it, and that kvcli has no rule for
 MATTERS = {
-    "--kv-cache-dtype-skip-layers": "layers with another type of cache",
     "--prefill-context-parallel-size": "a cache dealt among ranks of the prefill",
+    "--offload-group-size": "layers that wait in the host's memory",
+    "--device": "another kind of device",
+}
+#: those that leave the weights as they are
+CACHE_MATTERS = {
+    "--kv-cache-dtype-skip-layers": "layers with another type of cache",
     "--disable-hybrid-kv-cache-manager": "windows kept in full",
     "--disable-sliding-window": "the context cut to the window",
     "--mamba-cache-dtype": "states of another type",
     "--mamba-ssm-cache-dtype": "states of another type",
     "--mamba-cache-mode": "states kept for every block",
-    "--offload-group-size": "layers that wait in the host's memory",
+    "--performance-mode": "another number of sequences and tokens a step",
+}
+#: those that make smaller weights of the same model
+TYPES_MATTER = {"--qlora-adapter-name-or-path": "weights quantised as they load"}
+#: those that only add to what is stored
+ADDS = {
     "--enable-eplb": "copies of experts",
     "--eplb-config": "copies of experts",
     "--num-redundant-experts": "copies of experts",
-    "--performance-mode": "another number of sequences and tokens a step",
-    "--device": "another kind of device",
-    "--qlora-adapter-name-or-path": "weights quantised as they load",
     "--enable-prompt-adapter": "adapters of prompts",
 }
-#: variables that change what is stored -> (the value that does, None for any; why). VLLM_ATTENTION_BACKEND only picks kernels and blocks.
+#: variables that change what is stored -> (the value that does, None for any; why; the Problem's code). VLLM_ATTENTION_BACKEND only picks
+#: kernels and blocks.
 VARIABLES = {
-    "VLLM_MLA_DISABLE": ("1", "expanded keys and values are stored instead of latent rows"),
-    "VLLM_USE_V1": ("0", "it is another engine with other defaults"),
-    "VLLM_PP_LAYER_PARTITION": (None, "layers are dealt to stages by hand"),
+    "VLLM_MLA_DISABLE": ("1", "expanded keys and values are stored instead of latent rows", "cache_variable_not_modelled"),
+    "VLLM_USE_V1": ("0", "it is another engine with other defaults", "cache_variable_not_modelled"),
+    "VLLM_PP_LAYER_PARTITION": (None, "layers are dealt to stages by hand", "variable_not_modelled"),
 }
 BLOCK_TOKENS = 16
 
@@ -155,8 +163,10 @@ def _take(draft: Draft, given: Given, others: dict[str, Given], launch: Launch) 
         draft.set("data_parallel_local", 1, given.said, given.place)
     elif name in ("--optimization-level", "--compilation-config"):
         _compilation(draft, given)
-    elif name in MATTERS and not given.off:
-        draft.problem("option_not_modelled", f"kvcli has no rule for {given.said[:60]}: {MATTERS[name]}", given.place)
+    elif name == "--device" and draft.literal(given) in ACCELERATED:
+        pass
+    elif not given.off:
+        draft.not_modelled(given, MATTERS, CACHE_MATTERS, TYPES_MATTER, ADDS)
 
 
 def _refused(draft: Draft, given: Given, at: tuple[int, ...]) -> bool:
@@ -218,10 +228,10 @@ def _together(draft: Draft, given: dict[str, Given]) -> None:
 
 
 def _variables(draft: Draft, launch: Launch, given: dict[str, Given]) -> None:
-    for name, (value, why) in VARIABLES.items():
+    for name, (value, why, code) in VARIABLES.items():
         word = launch.environment.get(name)
         if word is not None and word.text.strip() and (not word.literal or value in (None, word.text.strip())):
-            draft.problem("variable_not_modelled", f"{name}={word.text[:40]}: {why}, and kvcli has no rule for it", word.place)
+            draft.problem(code, f"{name}={word.text[:40]}: {why}, and kvcli has no rule for it", word.place)
     draft.switch("longer_allowed", "VLLM_ALLOW_LONG_MAX_MODEL_LEN", launch.environment)
     space = launch.environment.get("VLLM_CPU_KVCACHE_SPACE")
     if space is not None and "--kv-cache-memory-bytes" not in given:

@@ -84,14 +84,14 @@ def speculation(draft: Draft, config: Mapping[str, Any], said: str, place: Place
         text = f"{said[:60]} leaves the number of drafted tokens to the model, which kvcli takes as 1"
         draft.problem("drafted_tokens_assumed", text, place)
     if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
-        draft.problem("bad_argument", f"{draft.engine} refuses {said[:60]}: num_speculative_tokens is missing or no number", place)
+        draft.problem("drafter_not_said", f"{draft.engine} refuses {said[:60]}: num_speculative_tokens is missing or no number", place)
         return
     if method in ("ngram", "ngram_gpu"):
         draft.set("speculation", f"{tokens}:ngram", said, place)
     elif own:
         draft.set("speculation", str(tokens), said, place)
     elif name is None:
-        draft.problem("bad_argument", f"{draft.engine} refuses {said[:60]}: it names neither a method kvcli knows nor a model", place)
+        draft.problem("drafter_not_said", f"{draft.engine} refuses {said[:60]}: it names neither a method kvcli knows nor a model", place)
     else:
         draft.set("speculation", f"{tokens}:{name}", said, place)
         if method not in (None, "draft_model"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 from kvcli.check.case import Case, Without, passed
+from kvcli.check.doubts import refuses
+from kvcli.check.launch import Problem
 from kvcli.check.nodes import Place
 from kvcli.check.rules.shape import SPLIT_CODES
 from kvcli.check.verdict import Outcome
@@ -57,11 +59,16 @@ def in_version(case: Case, message: str) -> str:
 
 
 def understood(case: Case) -> list[Outcome]:
-    """KV016: arguments that matter and are not literal or not known; others are notes."""
+    """KV016: arguments that matter and are not literal or not known; others are notes. What the engine refuses fails."""
     # the models and devices that are missing have rules of their own
     problems = [each for each in case.deployment.problems if each.code != "no_model" or case.found.spec is None]
     problems = [each for each in problems if each.code != "cpu_build" or each.matters]  # else KV008 says it
     if case.found.spec is not None:
         problems = [each for each in problems if not each.message.startswith("the model ")]
-    found = [Outcome("KV016", case.unknown_level if each.matters else "note", each.message, each.place) for each in problems]
-    return found or [passed("KV016", case)]
+    return [_not_understood(case, each) for each in problems] or [passed("KV016", case)]
+
+
+def _not_understood(case: Case, problem: Problem) -> Outcome:
+    if refuses(problem, case.deployment):
+        return Outcome("KV016", "error", f"{problem.message}, so it does not start", problem.place)
+    return Outcome("KV016", case.unknown_level if problem.matters else "note", problem.message, problem.place)

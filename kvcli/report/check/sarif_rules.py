@@ -23,11 +23,12 @@ HELP: dict[str, str] = {
     "Serve in fp16 where bf16 is lacking.",
     "KV014": "Request as many GPUs as tensor-parallel times pipeline-parallel size.",
     "KV015": "Take a cheaper part, hold more sequences together, or raise the limit.",
-    "KV016": "Write the argument literally, in a form that the message names, or set its value in kvcli.yaml.",
+    "KV016": "Write the argument literally, in a form that the message names, or set its value in kvcli.yaml. "
+    "What the engine refuses keeps it from starting: write what it takes.",
 }
 
 #: what each rule says at its worst; the others warn, or fail under --strict
 DEFAULT_LEVELS: dict[str, str] = dict.fromkeys(
-    ("KV001", "KV002", "KV003", "KV004", "KV005", "KV006", "KV010", "KV011", "KV012", "KV013", "KV014", "KV015"), "error"
+    ("KV001", "KV002", "KV003", "KV004", "KV005", "KV006", "KV010", "KV011", "KV012", "KV013", "KV014", "KV015", "KV016"), "error"
 )
 TAGS = ("capacity", "kv-cache", "memory")

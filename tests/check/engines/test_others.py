@@ -55,10 +55,11 @@ def test_sglang(words, expected):
 def test_sglang_problems():
     assert codes(read(f"{SGLANG} --mem-fraction-static 85%")) == ["bad_argument"]
     assert codes(read(f"{SGLANG} --mem_fraction_static 0.8")) == ["misspelled_option"]
-    assert codes(read(f"{SGLANG} --speculative-algorithm EAGLE3 --speculative-num-steps 3"), matters=True) == ["bad_argument"]
+    assert codes(read(f"{SGLANG} --speculative-algorithm EAGLE3 --speculative-num-steps 3"), matters=True) == ["drafter_not_said"]
     eagle = read(f"{SGLANG} --speculative-algorithm EAGLE3 --speculative-draft-model-path c/d --speculative-num-steps 3")
     assert (values(eagle), codes(eagle)) == ({"speculation": "3:c/d"}, ["speculation_not_modelled"])
-    assert codes(read(f"{SGLANG} --swa-full-tokens-ratio 0.5"), matters=True) == ["option_not_modelled"]
+    assert codes(read(f"{SGLANG} --swa-full-tokens-ratio 0.5"), matters=True) == ["cache_not_modelled"]
+    assert [codes(read(f"{SGLANG} --device {each}"), matters=True) for each in ("cuda", "cpu")] == [[], ["option_not_modelled"]]
     assert codes(read(SGLANG, env={"SGLANG_MAX_RUNNING_REQUESTS": "4"}), matters=True) == ["variable_not_read"]
 
 

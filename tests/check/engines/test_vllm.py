@@ -103,11 +103,10 @@ def test_words_after_an_image_whose_entry_point_serves():
         *(
             "--max-model-len abc",
             "--max-model-len 1.5K",
-            "--max-model-len 0",
             "--gpu-memory-utilization 1.2",
             "--gpu-memory-utilization 90%",
         ),
-        *("-tp two", "--dtype fp12", "--speculative-config 3", "--speculative-config '{}'", "--max-model-len", "--hf-overrides '{'"),
+        *("-tp two", "--dtype fp12", "--speculative-config 3", "--max-model-len", "--hf-overrides '{'"),
     ],
 )
 def test_what_vllm_refuses(option):
@@ -137,10 +136,23 @@ def test_what_a_version_takes(tag, option, expected):
 
 def test_what_is_only_known_where_it_runs():
     deployment = read("vllm serve a/b --max-model-len=$(LEN) --port $(PORT) $(EXTRA)")
-    assert codes(deployment, matters=True) == ["not_literal", "not_literal"]
+    assert codes(deployment, matters=True) == ["cache_not_literal", "not_literal"]
     assert not values(deployment)
     assert codes(read("vllm serve $(MODEL)"), matters=True) == ["not_literal"]
     assert codes(read("vllm serve"), matters=True) == ["no_model"]
+
+
+@pytest.mark.parametrize(
+    ("option", "code"),
+    [
+        ("--max-model-len 0", "odd_argument"),
+        ("-dp -1", "odd_argument"),
+        ("--speculative-config '{}'", "drafter_not_said"),
+        ("--max-num 8", "ambiguous_option"),
+    ],
+)
+def test_what_some_versions_may_take(option, code):
+    assert codes(read(f"vllm serve a/b {option}"), matters=True) == [code]
 
 
 def test_unknown_options_are_a_note_and_keep_their_value():
@@ -150,14 +162,26 @@ def test_unknown_options_are_a_note_and_keep_their_value():
 
 
 @pytest.mark.parametrize(
-    "option",
+    ("option", "code"),
     [
-        *("--kv-cache-dtype turboquant_4bit_nc", "--prefill-context-parallel-size 2", "--disable-hybrid-kv-cache-manager"),
-        *("--mamba-ssm-cache-dtype float16", "--hf-overrides.num_hidden_layers 2", "--performance-mode throughput"),
+        ("--kv-cache-dtype turboquant_4bit_nc", "cache_not_modelled"),
+        ("--prefill-context-parallel-size 2", "option_not_modelled"),
+        ("--disable-hybrid-kv-cache-manager", "cache_not_modelled"),
+        ("--mamba-ssm-cache-dtype float16", "cache_not_modelled"),
+        ("--hf-overrides.num_hidden_layers 2", "option_not_modelled"),
+        ("--performance-mode throughput", "cache_not_modelled"),
+        ("--qlora-adapter-name-or-path c/d", "types_not_modelled"),
+        ("--enable-eplb", "more_not_modelled"),
+        ("--device cpu", "option_not_modelled"),
     ],
 )
-def test_what_matters_and_has_no_rule(option):
-    assert codes(read(f"vllm serve a/b {option}"), matters=True) == ["option_not_modelled"]
+def test_what_matters_and_has_no_rule(option, code):
+    assert codes(read(f"vllm serve a/b {option}"), matters=True) == [code]
+
+
+@pytest.mark.parametrize("option", ["--device cuda", "--device auto", "--device=gpu"])
+def test_the_devices_that_are_there(option):
+    assert codes(read(f"vllm serve a/b {option}"), matters=True) == []
 
 
 def test_eagle_counts_as_a_draft_model_and_says_so():
@@ -244,9 +268,9 @@ def test_variables_it_does_not_read():
 
 
 def test_variables_it_reads():
-    assert codes(read("vllm serve a/b", env={"VLLM_MLA_DISABLE": "1"}), matters=True) == ["variable_not_modelled"]
+    assert codes(read("vllm serve a/b", env={"VLLM_MLA_DISABLE": "1"}), matters=True) == ["cache_variable_not_modelled"]
     assert not codes(read("vllm serve a/b", env={"VLLM_MLA_DISABLE": "0", "VLLM_USE_V1": "1"}))
-    assert codes(read("vllm serve a/b", env={"VLLM_USE_V1": "0"}), matters=True) == ["variable_not_modelled"]
+    assert codes(read("vllm serve a/b", env={"VLLM_USE_V1": "0"}), matters=True) == ["cache_variable_not_modelled"]
 
 
 @pytest.mark.parametrize(
