@@ -26,7 +26,7 @@ RULES: dict[str, tuple[str, str]] = {
     "KV012": ("worse-than-baseline", "Memory, floors and cost must not be worse than those of the baseline."),
     "KV013": (
         "format-without-units",
-        "A part without units for fp8 or fp4 multiplies such weights in 16 bit; without bf16 vLLM refuses it.",
+        "A part without units for fp8 or fp4 multiplies such weights in 16 bit; without bf16 vLLM refuses it, and so it does some methods.",
     ),
     "KV014": ("gpu-request", "The number of GPUs requested must be the number the engine uses."),
     "KV015": ("cost-over-limit", "The cost per million tokens must not exceed the limit."),

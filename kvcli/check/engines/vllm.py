@@ -93,6 +93,8 @@ VARIABLES = {
     "VLLM_PP_LAYER_PARTITION": (None, "layers are dealt to stages by hand", "variable_not_modelled"),
 }
 BLOCK_TOKENS = 16
+#: The longest context whose prompts are taken whole where nothing is said, before 0.8.
+WHOLE_PROMPTS = 32768
 
 
 def read(launch: Launch, words: Sequence[Word], draft: Draft, version: str) -> Word | None:
@@ -112,6 +114,7 @@ def read(launch: Launch, words: Sequence[Word], draft: Draft, version: str) -> W
             _take(draft, each, given, launch)
     _variables(draft, launch, given)
     _together(draft, given)
+    _steps(draft, given, numbers(version), launch)
     if "--kaito-max-probe-steps" in given:
         draft.default("context_tokens", "auto", "kaito", "it probes for the longest that fits")
     _defaults(draft, version)
@@ -225,6 +228,24 @@ def _together(draft: Draft, given: dict[str, Given]) -> None:
         if tokens is not None:
             size = int(draft.value("block_tokens") or BLOCK_TOKENS)
             draft.set("kv_tokens", int(tokens.value) * size, f"{tokens.said} x {size} tokens", tokens.place)
+
+
+def _steps(draft: Draft, given: dict[str, Given], at: tuple[int, ...], launch: Launch) -> None:
+    """A step must have a token for each sequence, and a whole prompt where it is not taken in chunks (`SchedulerConfig` of 0.6 to 0.33).
+
+    Whether prompts are taken in chunks is sure before 0.8 alone: later versions do so whatever they are told, or most of them.
+    """
+    step, most, length = (given.get(name) for name in ("--max-num-batched-tokens", "--max-num-seqs", "--max-model-len"))
+    tokens, sequences, longest = (draft.value(key) for key in ("max_batched_tokens", "max_sequences", "context_tokens"))
+    if step is None or not isinstance(tokens, int):
+        return
+    if most is not None and isinstance(sequences, int) and tokens < sequences:
+        draft.problem("bad_argument", f"vllm refuses {step.said} with {most.said}: a step has a token for each sequence", step.place)
+    unsaid = draft.value("chunked_prefill") is None and "chunked_prefill" not in draft.unread and "VLLM_USE_V1" not in launch.environment
+    whole_prompts = (0, 6) <= at < (0, 8) and (draft.value("chunked_prefill") is False or unsaid)
+    if whole_prompts and length is not None and isinstance(longest, int) and tokens < longest <= WHOLE_PROMPTS:
+        text = f"vllm {at[0]}.{at[1]} refuses {step.said} with {length.said}: a prompt is not taken in chunks"
+        draft.problem("bad_argument", text, step.place)
 
 
 def _variables(draft: Draft, launch: Launch, given: dict[str, Given]) -> None:

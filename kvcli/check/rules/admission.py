@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvcli.check.case import Case
 from kvcli.check.deployment import Deployment
+from kvcli.check.kept import version_of
 from kvcli.check.pool import pool_tokens, refuses_small
 from kvcli.check.verdict import Outcome
 from kvcli.check.words import spelled
@@ -26,14 +27,29 @@ TGI_PAGED = (
 )
 
 
+#: Versions of vLLM of which every engine checks the memory and then takes the blocks that it is told (`may_override_num_blocks`); before,
+#: the first engine refused, and newer ones count what they check in these blocks.
+STARTS_SMALL = tuple((0, minor) for minor in range(11, 16))
+
+
 def small_pool(case: Case, tokens: int) -> Outcome:
     """The size of the pool that the deployment sets, not the memory, is what has no room."""
     said, size = size_said(case), pool_tokens(case) or 0
     message = f"{said}: the pool of {size:,} tokens does not hold one request of {tokens:,}"
     certain = refuses_small(case)
-    message += f", and {case.deployment.engine} does not start" if certain else f": requests of more than {size:,} never finish"
+    message += f", and {case.deployment.engine} does not start" if certain else _starts(case, size)
     fix = f"{spelled(case, 'context_tokens', size)}, or leave {said} out"
     return Outcome("KV001", "error" if certain else "warning", message, case.place("kv_tokens"), f"{size:,} < {tokens:,}", fix)
+
+
+def _starts(case: Case, size: int) -> str:
+    deployment = case.deployment
+    late = f"requests of more than {size:,} never finish"
+    if deployment.engine != "vllm":
+        return f": {late}"
+    if deployment.version is not None and version_of(deployment) in STARTS_SMALL:
+        return f": vllm starts, and {late}"
+    return f": vllm may start, and {late} then; its first engine and its newest versions do not start"
 
 
 def size_said(case: Case) -> str:

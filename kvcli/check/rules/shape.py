@@ -8,6 +8,7 @@ from kvcli.check.kept import compute_type, version_of
 from kvcli.check.lengths import may_fit
 from kvcli.check.manifests.workspace import BY_OPERATOR
 from kvcli.check.requests import default_context, number, split_of
+from kvcli.check.rules.methods import refused_method
 from kvcli.check.splits import NODE
 from kvcli.check.verdict import Outcome
 from kvcli.check.words import are, in_words, plural, spelled
@@ -110,6 +111,8 @@ def format_without_units(case: Case) -> Outcome:
         message = f"vllm does not start in bfloat16 on {part.id}, which has no units for it"
         fix = "" if spec.model_type.startswith(NEED_BF16) else spelled(case, "dtype", "half")
         return Outcome("KV013", "error", message, case.place("dtype"), fix=fix)
+    if part is not None and (refused := refused_method(case, part)) is not None:
+        return refused
     if spec is None or part is None or case.plan is None:
         return skipped("KV013", case, "the model or the device is not known")
     kind = case.plan.weights.dtype

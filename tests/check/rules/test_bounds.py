@@ -97,8 +97,8 @@ def test_the_instruct_versions_have_positions_of_their_own(cell):
 @pytest.mark.parametrize(
     ("name", "weights"),
     [
-        # 36 layers of 192,937,984 parameters in matrices; 1,244,967,936 in tables, head and norms stay bf16
-        ("Qwen/Qwen3-8B-FP8", 36 * 192_937_984 + 2 * 1_244_967_936),
+        # 36 layers of 192,937,984 parameters in matrices; 1,244,967,936 in tables, head and norms stay bf16; a scale of 4 B a block
+        ("Qwen/Qwen3-8B-FP8", 36 * (192_937_984 + 4 * 192_937_984 // 128**2) + 2 * 1_244_967_936),
         ("Qwen/Qwen3-8B-AWQ", 36 * 192_937_984 * 133 // 256 + 2 * 1_244_967_936),  # 4 + 20 / 128 bits
         ("Qwen/Qwen3-8B-GPTQ-Int8", 36 * 192_937_984 + 2 * 1_244_967_936),
     ],
@@ -107,6 +107,23 @@ def test_a_publishers_quantised_files(cell, name, weights):
     found = cell(serve(name, "--max-model-len 4096"))
     assert f"weights {weights:,}" in said(found, "KV001")[0].formula
     assert [each.level for each in said(found, "KV009")] == ["note"]
+
+
+@pytest.mark.parametrize(
+    ("model", "split", "level"),
+    [
+        ("Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8", "-tp 8", "error"),  # 2,560 / 8 = 320, no multiple of 128
+        ("Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8", "-tp 8 --enable-expert-parallel", "passed"),
+        ("Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8", "-tp 4 -pp 2", "passed"),  # 640
+        ("Qwen/Qwen3-Coder-480B-A35B-Instruct", "-tp 8", "passed"),
+        ("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", "-tp 8", "error"),  # 1,536 / 8 = 192
+        ("Qwen/Qwen3-32B-FP8", "-tp 2", "passed"),  # 25,600 / 2 = 12,800
+    ],
+)
+def test_a_split_does_not_cut_the_blocks_of_a_publishers_files(cell, model, split, level):
+    order = ("passed", "skipped", "note", "warning", "error")
+    found = cell(serve(model, f"--max-model-len 4096 {split}"), "h200-sxm-141")
+    assert max((each.level for each in said(found, "KV004")), key=order.index) == level
 
 
 @pytest.mark.parametrize("name", ["someone/Qwen3-8B-FP8", "/models/Qwen3-8B-FP8", "nvidia/Llama-3.3-70B-Instruct-FP8"])

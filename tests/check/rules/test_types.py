@@ -132,6 +132,65 @@ def test_a_pool_without_room_for_one_request(gate, command, version, level):
         assert "4,096 tokens does not hold one request of 8,192" in found.message
 
 
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [("0.11.0", "vllm starts, and requests of more than 1,600 never finish"), ("0.9.2", "vllm may start"), ("0.33", "vllm may start")],
+)
+def test_a_small_pool_says_whether_the_engine_starts(gate, version, words):
+    """100 x 16 tokens."""
+    command = vllm("--max-model-len 8192 --num-gpu-blocks-override 100")
+    found = gate(command, "h100-sxm5-80", f"    engine_version: '{version}'\n")["KV001"]
+    assert (found.level, words in found.message) == ("warning", True)
+
+
+@pytest.mark.parametrize(
+    ("options", "version", "level"),
+    [
+        ("--max-num-batched-tokens 64 --max-num-seqs 256", "0.9.2", "error"),
+        ("--max-num-batched-tokens 64 --max-num-seqs 256", "0.33", "error"),
+        ("--max-num-batched-tokens 256 --max-num-seqs 256", "0.9.2", "passed"),
+        ("--max-num-batched-tokens 64", "0.9.2", "passed"),  # newer versions lower what is not said
+        ("--max-num-batched-tokens 4096 --max-model-len 8192", "0.6.3", "error"),
+        ("--max-num-batched-tokens 4096 --max-model-len 8192 --enable-chunked-prefill", "0.6.3", "passed"),
+        ("--max-num-batched-tokens 4096 --max-model-len 65536", "0.6.3", "passed"),  # it takes chunks by itself
+        ("--max-num-batched-tokens 4096 --max-model-len 8192", "0.9.2", "passed"),
+    ],
+)
+def test_a_step_that_the_scheduler_refuses(gate, options, version, level):
+    found = gate(vllm(options), "h100-sxm5-80", f"    engine_version: '{version}'\n")["KV016"]
+    assert found.level == level, found
+    if level == "error":
+        assert "refuses --max-num-batched-tokens" in found.message
+
+
+AWQ = "Qwen/Qwen2.5-7B-Instruct-AWQ"
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "device", "version", "level"),
+    [
+        (AWQ, "--quantization awq --dtype bfloat16", "l4", "0.11.0", "error"),
+        (AWQ, "--quantization awq --dtype half", "l4", "0.11.0", "passed"),
+        (AWQ, "--quantization awq", "l4", "0.11.0", "passed"),
+        (AWQ, "--quantization awq_marlin --dtype bfloat16", "l4", "0.11.0", "passed"),
+        (AWQ, "--dtype bfloat16", "l4", "0.11.0", "passed"),  # awq_marlin computes in it
+        (AWQ, "--quantization awq --dtype bfloat16", "l4", "0.30", "passed"),  # not known
+        (AWQ, "--quantization awq", "t4", "0.11.0", "passed"),
+        (AWQ, "--quantization awq", "v100-sxm2-32", "0.11.0", "error"),
+        (SMALL, "--quantization fp8 --dtype half", "t4", "0.11.0", "error"),
+        (SMALL, "--quantization fp8 --dtype half", "v100-sxm2-32", "0.9.2", "error"),
+        (SMALL, "--quantization fp8 --dtype half", "a100-sxm4-80", "0.9.2", "warning"),  # by its weights alone
+        (SMALL, "--quantization fp8 --dtype half", "t4", "0.30", "warning"),
+    ],
+)
+def test_methods_that_vllm_refuses(gate, model, options, device, version, level):
+    found = gate(vllm(f"--max-model-len 2048 {options}", model), device, f"    engine_version: '{version}'\n")["KV013"]
+    assert found.level == level, found
+    if level == "error":
+        assert "vllm does not start" in found.message
+        assert (found.fix == "--dtype half") == ("bfloat16" in options)
+
+
 def test_tgi_ignores_the_size_of_its_pool(gate):
     command = f"text-generation-launcher --model-id {SMALL} --max-total-tokens 4096 --max-batch-total-tokens 2048"
     assert gate(command, "h100-sxm5-80")["KV001"].level == "passed"
