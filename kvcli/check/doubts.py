@@ -48,7 +48,7 @@ OPENS: dict[str, Doubt] = {
     # anything may be set there
     **dict.fromkeys(("not_literal", "config_file_not_read", "ambiguous_option", "odd_argument", "not_in_files"), _ANYTHING),
     **dict.fromkeys(("ambiguous_runtime", "parallel_by_operator", "hosts_by_operator", "devices_not_counted"), _ANYTHING),
-    **dict.fromkeys(("not_understood", "engine_not_modelled", "not_rendered", "base_not_found", "ambiguous_reference"), _ANOTHER),
+    **dict.fromkeys(("not_understood", "engine_not_modelled", "not_rendered", "base_not_found", "ambiguous_file"), _ANOTHER),
     **dict.fromkeys(("bad_shell", "script_not_found", "script_not_followed", "conditional_command", "conditional_beside"), _ANOTHER),
     # only in versions that are not known, see opened
     **dict.fromkeys(("bad_argument", "unknown_option"), _ANYTHING),
@@ -70,6 +70,8 @@ OPENS: dict[str, Doubt] = {
     **dict.fromkeys(("more_not_modelled", "speculation_not_modelled", "kv_tier_unknown", "no_model", "no_such_node"), _NOTHING),
     **dict.fromkeys(("key_not_found", "volume_not_in_files", "claim_not_in_files", "script_not_literal", "conditional_start"), _NOTHING),
     **dict.fromkeys(("ray_cluster", "other_script_not_found", "cpu_build", "other_image"), _NOTHING),
+    # what differs is not literal where it is read
+    "ambiguous_reference": _NOTHING,
     **dict.fromkeys(("gpu_part", "gpu_amount", "gpu_without_limit"), _NOTHING),
 }
 #: one of several commands of a script runs

@@ -32,8 +32,8 @@ def read_environment(container: Mapping, document: Document, files: FileSet, kno
             name = source.text(key, "name")
             if name is None:
                 continue
-            found = files.find([kind], name.text, document)
-            if found is None:
+            data = _chosen(kind, name, document, files, problems)
+            if data is None:
                 open_ended = True
                 optional = _true(source.at(key, "optional")) or kind == "Secret"
                 code = "environment_not_in_files" if kind == "ConfigMap" else "secret_not_in_files"
@@ -41,9 +41,9 @@ def read_environment(container: Mapping, document: Document, files: FileSet, kno
                 if kind == "ConfigMap":
                     variables[OPEN] = Word("", name.place, False)
                 continue
-            for key_name, word in _data(found).items():
+            for key_name, word in data.items():
                 full = (prefix.text if prefix else "") + key_name
-                variables[full] = word if kind == "ConfigMap" else Word(f"$({full})", word.place, False)
+                variables[full] = word if kind == "ConfigMap" and word.literal else Word(f"$({full})", word.place, False)
     for entry in mappings(container.get("env")):
         variable = entry.text("name")
         if variable is None:
@@ -68,19 +68,49 @@ def _value_from(entry: Mapping, variable: Word, document: Document, files: FileS
         if name is None or key is None:
             continue
         optional = _true(entry.at("valueFrom", source, "optional")) or kind == "Secret"
-        found = files.find([kind], name.text, document)
-        if found is None:
+        data = _chosen(kind, name, document, files, problems, key.text)
+        if data is None:
             if kind != "Secret":  # they are not kept beside manifests; where an engine reads the variable, its reader says so
                 problems.append(_missing(kind, name, not optional, "key_not_found"))
             return unknown
-        word = _data(found).get(key.text)
+        word = data.get(key.text)
         if word is None:
             message = f"{kind} {name.text} has no key {key.text}, which {variable.text} takes its value from"
             problems.append(Problem("key_not_found", message, key.place, matters=not optional))
             return unknown
         # a secret's value is never shown, not even where it stands in the files
-        return word if kind == "ConfigMap" else unknown
+        return word if kind == "ConfigMap" and word.literal else unknown
     return unknown
+
+
+def _chosen(
+    kind: str,
+    name: Word,
+    document: Document,
+    files: FileSet,
+    problems: list[Problem],
+    key: str | None = None,
+    code: str = "ambiguous_reference",
+) -> dict[str, Word] | None:
+    """What the ConfigMap holds that is meant; None where there is none. Where several may be, or one of a namespace that the reference does
+    not name, a Problem, and the keys on which they disagree (of all, or `key` alone) are not literal."""
+    found = files.likely([kind], name.text, document)
+    if not found:
+        return None
+    data = [_data(each) for each in found]
+    keys = list(dict.fromkeys(name for each in data for name in each))
+    differ = {name for name in keys if len({each[name].text if name in each else None for each in data}) > 1}
+    matters = kind == "ConfigMap" and bool(differ if key is None else {key} & differ)
+    if matters:
+        places = ", ".join(each.file for each in found[:3])
+        message = f"{len(found)} {kind}s called {name.text} may be meant ({places}), and they do not say the same"
+        problems.append(Problem(code, message, name.place))
+    elif kind == "ConfigMap" and found[0].namespace and not document.namespace:
+        message = f"{kind} {name.text} is of namespace {found[0].namespace}, and {document.kind} {document.name} names none"
+        problems.append(Problem(code, message, name.place))
+        differ = set(keys)
+    merged = {name: next(each[name] for each in data if name in each) for name in keys}
+    return {name: word._replace(literal=word.literal and name not in differ) for name, word in merged.items()}
 
 
 def expand(word: Word, variables: dict[str, Word], open_ended: bool) -> Word:
@@ -159,12 +189,12 @@ def mounted_files(
             if not isinstance(config, Mapping):
                 continue
             wanted = config.text("name")
-            found = files.find(["ConfigMap"], wanted.text, document) if wanted else None
-            if found is None:
+            data = _chosen("ConfigMap", wanted, document, files, problems, code="ambiguous_file") if wanted else None
+            if data is None:
                 if wanted is not None:
                     problems.append(_missing("ConfigMap", wanted, False, "volume_not_in_files"))
                 continue
-            for inner, word in _items(config, _data(found)).items():
+            for inner, word in _items(config, data).items():
                 if part is None:
                     result[posixpath.join(path.text, inner)] = lines_of(word)
                 elif part.text == inner:

@@ -80,6 +80,12 @@ class FileSet:
 
         Nothing can refer to what stands in another namespace; where one is not said, the other may be meant.
         """
+        found = self.likely(kinds, name, near)
+        return found[0] if found else None
+
+    def likely(self, kinds: Iterable[str], name: str, near: Document) -> list[Document]:
+        """The document that `find` gives, and those after it that may be meant as well: which of several folders is applied together with
+        that of `near` is not said in the files."""
         wanted = tuple(kinds)
         found = [each for each in self.documents if each.kind in wanted and each.name == name]
         found = [each for each in found if each.namespace == near.namespace or not (each.namespace and near.namespace)]
@@ -91,8 +97,11 @@ class FileSet:
         def elsewhere(each: Document) -> bool:
             return os.path.dirname(each.file) != os.path.dirname(near.file)
 
-        found.sort(key=lambda each: (each.file != near.file, each.namespace != near.namespace, elsewhere(each), apart(each)))
-        return found[0] if found else None
+        def rank(each: Document) -> tuple[bool, bool, bool]:
+            return each.file != near.file, each.namespace != near.namespace, elsewhere(each)
+
+        found.sort(key=lambda each: (*rank(each), apart(each)))
+        return [each for each in found if rank(each) == rank(found[0])]
 
     def all(self, kinds: Iterable[str]) -> list[Document]:
         wanted = tuple(kinds)
