@@ -69,7 +69,7 @@ def _unknown(launch: Launch) -> Deployment | None:
     """What asks for accelerators and is told a length or a split, though nothing says which engine it is."""
     told = next((word for word in launch.words if _TELLING.match(word.text)), None)
     lost = next((each for each in launch.problems if each.code == "base_not_found"), None)
-    if lost is not None and launch.image is None and (told is not None or launch.gpus is not None):
+    if lost is not None and launch.image is None and (told is not None or launch.gpus is not None or not launch.words):
         text = "what it starts is not known without the service that it extends: it is not checked"
         return _deployment(launch, "unknown", launch.model, Draft("unknown"), None, "", Problem("engine_not_modelled", text, lost.place))
     if told is None or launch.gpus is None:

@@ -142,6 +142,14 @@ def test_a_service_whose_base_is_missing_does_not_vanish(said, extends):
     found = [message for level, message in said("KV016", compose_yaml=whole) if level == "warning"]
     assert any("extended" in each for each in found)
     assert any("is not checked" in each for each in found)
-    # one that asks for no devices and says nothing of an engine stays silent
-    quiet = whole.replace(f"    command: --model {MODEL} --max-model-len 4096\n    gpus: all\n", "    environment: [A=b]\n", 1)
+    # the base may say all of it
+    bare = whole.replace(f"    command: --model {MODEL} --max-model-len 4096\n    gpus: all\n", "    environment: [A=b]\n", 1)
+    assert any("is not checked" in message for level, message in said("KV016", compose_yaml=bare) if level == "warning")
+    # one with an image of its own that is no engine's stays silent
+    quiet = bare.replace("    environment: [A=b]\n", "    image: redis:7\n", 1)
     assert [level for level, _ in said("KV016", compose_yaml=quiet)] == ["passed"]
+
+
+def test_a_service_whose_base_is_missing_is_mentioned_where_it_is_alone(said):
+    alone = "services:\n  llm:\n    extends: { file: missing.yaml, service: z }\n"
+    assert any("is not checked" in message for level, message in said("KV016", compose_yaml=alone) if level == "warning")
