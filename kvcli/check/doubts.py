@@ -15,7 +15,7 @@ from kvcli.check.deployment import Deployment
 from kvcli.check.engines.versions import knows
 from kvcli.check.launch import Problem
 from kvcli.check.nodes import Place
-from kvcli.check.reach import EVERYTHING, LEAST_WEIGHTS, QUARTER_WEIGHTS, SAME_WEIGHTS, Reach
+from kvcli.check.reach import COPIED_WEIGHTS, EVERYTHING, LEAST_WEIGHTS, QUARTER_WEIGHTS, SAME_WEIGHTS, Reach
 from kvcli.check.verdict import Outcome
 
 #: rules that fail on what a deployment does; KV008 and KV009, on what is unknown, fail only where --strict asks for it, and so does KV016
@@ -59,6 +59,7 @@ OPENS: dict[str, Doubt] = {
     "types_not_modelled": Doubt(CERTAIN - {"KV014"}, QUARTER_WEIGHTS),
     "variable_not_modelled": _TYPES,
     "weights_not_known": Doubt(CERTAIN - {"KV003", "KV004", "KV010", "KV014"}, LEAST_WEIGHTS),
+    "weights_of_copy": Doubt(CERTAIN - {"KV003", "KV004", "KV014"}, COPIED_WEIGHTS),
     **dict.fromkeys(("cache_not_modelled", "cache_not_literal"), _CACHE),
     "cache_variable_not_modelled": Doubt(_CACHE.rules - {"KV003"}, SAME_WEIGHTS),
     # smaller than it is counted, or elsewhere

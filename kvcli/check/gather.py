@@ -180,14 +180,14 @@ def _as_in_file(deployment: Deployment, model: Found) -> Deployment:
         text = f"{said.said} says that the files are quantised, and kvcli counts {model.spec.name} as it was published"
         return _with_doubt(deployment, text, said.place)
     if model.doubt and "weights" not in deployment.settings and deployment.model is not None:
-        return _with_doubt(deployment, model.doubt, deployment.model.place)
+        return _with_doubt(deployment, model.doubt, deployment.model.place, "weights_of_copy" if model.copy else "weights_not_known")
     if "weights" not in deployment.settings or model.spec is None or model.spec.quantization is None:
         return deployment
     return deployment._replace(settings={key: value for key, value in deployment.settings.items() if key != "weights"})
 
 
-def _with_doubt(deployment: Deployment, text: str, place: Place) -> Deployment:
-    problem = Problem("weights_not_known", f"{text}: weights: in the target says their type", place)
+def _with_doubt(deployment: Deployment, text: str, place: Place, code: str = "weights_not_known") -> Deployment:
+    problem = Problem(code, f"{text}: weights: in the target says their type", place)
     return deployment._replace(problems=(*deployment.problems, problem))
 
 

@@ -18,6 +18,21 @@ from kvcli.model.spec import ModelSpec
 _SCHEMES = re.compile(r"^(hf|s3|gs|gcs|pvc|oci|https?|file|model|models)://", re.IGNORECASE)
 _GGUF = re.compile(r"[-_.]?gguf$", re.IGNORECASE)
 #: llama.cpp's names of mixes at the end of a file's name, or behind a repository's
+#: a folder of the hub's cache
+_CACHED = re.compile(r"(?:^|.*/)models--([^/]+?)--([^/]+)/snapshots/[^/]+$")
+#: how others call their quantised copies of a model -> the least that its matrices take
+_COPIES = (
+    (re.compile(r"[-_.](?:fp8(?:[-_](?:dynamic|block|kv))?|quantized\.w8a8|w8a8)$", re.IGNORECASE), "fp8"),
+    (re.compile(r"[-_.](?:gptq[-_]int8|int8|8bit|bnb[-_]8bit)$", re.IGNORECASE), "int8"),
+    (
+        re.compile(
+            r"[-_.](?:quantized\.w4a16|w4a16(?:[-_]g\d+)?|(?:int4[-_])?awq(?:[-_]int4|[-_]4bit)?|gptq(?:[-_]int4|[-_]4bit)?|int4"
+            r"|(?:unsloth[-_])?bnb[-_]4bit|4bit|nvfp4|fp4)$",
+            re.IGNORECASE,
+        ),
+        "int4",
+    ),
+)
 _MIX = re.compile(r"[-._:](?:UD-)?((?:I?Q[2-8]_[0-9A-Z_]+)|BF16|F16|FP16|F32|MXFP4(?:_MOE)?)(?:-0*1-of-\d+)?(?:\.gguf)?$", re.IGNORECASE)
 
 T = TypeVar("T")
@@ -33,7 +48,8 @@ _CACHE_IN_FILE = ("nvidia/", "amd/")
 
 class Found(NamedTuple):
     """`spec` None: not found, and `why` and `fix` say what to do. `label` says how a name was read that no preset has; `weights` is the
-    type that a file's name tells; `doubt` why the type of the weights is not known, though the model is."""
+    type that a file's name tells; `doubt` why the type of the weights is not known, though the model is, and `copy` whether a name says at
+    least that it is no less than 4 bits."""
 
     spec: ModelSpec | None
     why: str = ""
@@ -41,6 +57,7 @@ class Found(NamedTuple):
     label: str = ""
     weights: str = ""
     doubt: str = ""
+    copy: bool = False
 
 
 class Models:
@@ -86,6 +103,12 @@ class Models:
                 doubt = f"{text[:120]} names GGUF files and not their type, and kvcli counts {preset.name} as it was published"
                 bare = "gguf" in text.lower() and not weights
                 return Found(preset.spec(), label=label.format(text[:120], preset.name), weights=weights, doubt=doubt if bare else "")
+        for name, kind in _copied(text):
+            preset = presets.find(name)
+            if preset is not None:
+                label = f"the model is taken to be {preset.name}, from the name {text[:120]!r}"
+                doubt = f"{text[:120]} names a quantised copy of {preset.name}, which kvcli counts in {kind}"
+                return Found(preset.spec(), label=label, weights=kind, doubt=doubt, copy=True)
         return Found(None, f"no preset is {text[:120]!r}", fix)
 
     def _read(self, text: str) -> Found:
@@ -102,7 +125,7 @@ class Models:
 
 def _shorter(text: str) -> list[tuple[str, str, str]]:
     """(name, weights, label) that what was written may mean: without a scheme, a folder, a mix of types."""
-    plain = _SCHEMES.sub("", text).rstrip("/")
+    plain = _plain(text)
     found = [(plain, "", "")] if plain != text else []
     mix = _MIX.search(plain)
     weights = _type(mix[1]) if mix else ""
@@ -123,8 +146,26 @@ def _of_publisher(plain: str) -> list[tuple[str, str, str]]:
     return [(f"{owner}/{name}", kind, f"the model is taken to be {{1}} with weights in {kind}, from the name {{0!r}}")]
 
 
+def _plain(text: str) -> str:
+    """Without a scheme; a folder of the hub's cache as the id that it holds."""
+    plain = _SCHEMES.sub("", text).rstrip("/")
+    cached = _CACHED.fullmatch(plain)
+    return f"{cached[1]}/{cached[2]}" if cached else plain
+
+
+def _copied(text: str) -> list[tuple[str, str]]:
+    """(name, kind) of the models that others' quantised copies of this name may be of."""
+    last = _plain(text).rpartition("/")[2]
+    for ending, kind in _COPIES:
+        found = ending.search(last)
+        if found is not None and found.start():
+            base = last[: found.start()]
+            return [(name, kind) for name in (base, f"{base}-hf", f"Meta-{base}")]
+    return []
+
+
 def _own_blocks(text: str, preset: presets.Preset, weights: str) -> bool:
-    owner = _SCHEMES.sub("", text).partition("/")[0]
+    owner = _plain(text).partition("/")[0]
     return owner.lower() == "qwen" and weights == "fp8" and preset.config.get("model_type") in _IN_BLOCKS
 
 

@@ -10,10 +10,12 @@ from kvcli.plan.plan import Plan
 from kvcli.plan.sharing.split import ALONE
 from kvcli.plan.weights import parse_weights
 
-#: another model, other devices, weights on the host; the same model in 4 bits or 2, over all devices that are there; the same weights
-Reach = Literal["everything", "quarter", "least", "same"]
+#: another model, other devices, weights on the host; the same model in 4 bits over all devices that are there; in 4 bits, or 2, over those
+#: that it uses; the same weights
+Reach = Literal["everything", "quarter", "copied", "least", "same"]
 EVERYTHING: Reach = "everything"
 QUARTER_WEIGHTS: Reach = "quarter"
+COPIED_WEIGHTS: Reach = "copied"
 LEAST_WEIGHTS: Reach = "least"
 SAME_WEIGHTS: Reach = "same"
 
@@ -25,13 +27,13 @@ def could_fit(case: Case, reach: Reach) -> bool:
     usable = case.plan.memory.usable_bytes
     if reach == SAME_WEIGHTS:
         return _weights(case.plan) <= usable
-    devices = _devices(case)
+    devices = _devices(case) if reach == QUARTER_WEIGHTS else split_of(case.deployment).devices
     alone = case.asked.request._replace(weights=parse_weights("int4"), split=ALONE, offload=None, speculation=None)
     narrow = planned(alone) if devices else None
     if narrow is None or narrow.memory is None:
         return True
     # of files that are read as they are, 2 bits are the fewest
-    least = _weights(narrow) if reach == QUARTER_WEIGHTS else _weights(narrow) // 2
+    least = _weights(narrow) // (2 if reach == LEAST_WEIGHTS else 1)
     return least <= usable * devices
 
 

@@ -126,8 +126,44 @@ def test_a_split_does_not_cut_the_blocks_of_a_publishers_files(cell, model, spli
     assert max((each.level for each in said(found, "KV004")), key=order.index) == level
 
 
-@pytest.mark.parametrize("name", ["someone/Qwen3-8B-FP8", "/models/Qwen3-8B-FP8", "nvidia/Llama-3.3-70B-Instruct-FP8"])
-def test_files_of_others_are_not_known(cell, name):
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [
+        ("RedHatAI/Meta-Llama-3.1-70B-Instruct-FP8-dynamic", "llama3.1-70b"),
+        ("RedHatAI/Llama-3.3-70B-Instruct-quantized.w4a16", "llama3.3-70b"),
+        ("nvidia/Llama-3.3-70B-Instruct-FP8", "llama3.3-70b"),
+        ("hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4", "llama3.1-70b"),
+        ("casperhansen/llama-3-70b-instruct-awq", "llama3-70b"),
+        ("TheBloke/Llama-2-70B-Chat-AWQ", "llama2-70b"),
+        ("unsloth/Meta-Llama-3.1-70B-Instruct-bnb-4bit", "llama3.1-70b"),
+        ("/models/llama-3.3-70b-instruct-int4", "llama3.3-70b"),
+        ("/hub/models--x--Llama-3.3-70B-Instruct-AWQ/snapshots/abc", "llama3.3-70b"),
+    ],
+)
+def test_copies_by_others_have_4_bits_at_least(cell, name, preset):
+    """70e9 parameters are 35e9 B: more than an L4 has, and on two of them whatever else is kept is not known."""
+    found = cell(serve(name, "--max-model-len 4096"))
+    assert [each.level for each in said(found, "KV001")] == ["error"]
+    (label,) = said(found, "KV009")
+    assert label.level == "note" and f"taken to be {preset}, from the name" in label.message
+    assert any("quantised copy" in each.message and each.level == "warning" for each in said(found, "KV016"))
+    open_ = said(cell(serve(name, "--max-model-len 100000 -tp 2")), "KV001")[0]  # 32.8e9 B of cache beside it
+    assert open_.level == "warning" and "quantised copy" in open_.message
+
+
+@pytest.mark.parametrize("name", ["someone/Qwen3-8B-FP8", "/models/Qwen3-8B-FP8"])
+def test_a_copy_that_may_fit_only_warns(cell, name):
+    found = cell(serve(name, "--max-model-len 40960"), "t4")
+    assert [each.level for each in said(found, "KV001")] == ["warning"]
+
+
+def test_a_folder_of_the_hubs_cache_is_the_model_that_it_holds(cell):
+    found = cell(serve("/root/.cache/huggingface/hub/models--Qwen--Qwen3-8B-AWQ/snapshots/abc", "--max-model-len 4096"))
+    assert f"weights {36 * 192_937_984 * 133 // 256 + 2 * 1_244_967_936:,}" in said(found, "KV001")[0].formula
+
+
+@pytest.mark.parametrize("name", ["someone/else-FP8", "/models/FP8", "x/Qwen3-8B-my-own-FP9"])
+def test_other_names_are_not_known(cell, name):
     assert [each.level for each in said(cell(serve(name)), "KV009")] == ["warning"]
 
 
