@@ -157,6 +157,20 @@ def test_a_copy_that_may_fit_only_warns(cell, name):
     assert [each.level for each in said(found, "KV001")] == ["warning"]
 
 
+@pytest.mark.parametrize(
+    ("name", "parameters", "device"),
+    [
+        ("Qwen/Qwen3-Coder-30B-A3B-Instruct", 30_532_122_624, "h100-sxm5-80"),  # layers and experts of Qwen3-30B-A3B
+        ("deepseek-ai/DeepSeek-V3.1", 671_026_419_200, "l4"),  # its card: the structure is that of V3
+    ],
+)
+def test_models_of_the_structure_of_another(cell, name, parameters, device):
+    found = cell(serve(name, "--max-model-len 4096"), device)
+    assert [each.level for each in said(found, "KV009")] == ["passed"]
+    weights = int(said(found, "KV001")[0].formula.split("weights ")[1].split()[0].replace(",", ""))
+    assert parameters <= weights <= 2 * parameters
+
+
 def test_a_folder_of_the_hubs_cache_is_the_model_that_it_holds(cell):
     found = cell(serve("/root/.cache/huggingface/hub/models--Qwen--Qwen3-8B-AWQ/snapshots/abc", "--max-model-len 4096"))
     assert f"weights {36 * 192_937_984 * 133 // 256 + 2 * 1_244_967_936:,}" in said(found, "KV001")[0].formula
