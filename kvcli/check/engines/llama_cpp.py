@@ -97,7 +97,7 @@ def _variables(launch: Launch, draft: Draft) -> dict[str, Given]:
         try:
             on = boolean(word.text)
         except ValueError:
-            draft.problem("bad_argument" if word.literal else "not_literal", f"llama-server takes no {shown.text[:60]}", word.place)
+            draft.problem("odd_argument" if word.literal else "not_literal", f"llama-server takes no {shown.text[:60]}", word.place)
             continue
         off = on if name not in known else not on
         if not off or option.negated:
@@ -127,8 +127,11 @@ def _cache(draft: Draft, given: dict[str, Given], build: int, version: str) -> N
     for name in ("-ub", "-b"):
         if name in given:
             tokens = draft.literal(given[name])
-            if tokens is None or not counts(tokens) or not int(tokens):
-                draft.problem("bad_argument", f"llama-server refuses {given[name].said}", given[name].place)
+            if tokens is None:
+                continue
+            if not counts(tokens) or not int(tokens):
+                code = "odd_argument" if counts(tokens) else "bad_argument"
+                draft.problem(code, f"llama-server refuses {given[name].said}", given[name].place)
             elif name == "-ub" or int(tokens) < int(draft.value("ubatch") or 512):
                 draft.set("ubatch", int(tokens), given[name].said, given[name].place)
     draft.default("ubatch", 512, version)

@@ -98,7 +98,7 @@ def test_what_an_option_sets(words, expected):
     assert not codes(deployment), deployment.problems
 
 
-@pytest.mark.parametrize("words", ["-ctk q3_k", "-c many", "-ctv q8_0 -fa off", "-ngl some", "-ub 0", "-c"])
+@pytest.mark.parametrize("words", ["-ctk q3_k", "-c many", "-ctv q8_0 -fa off", "-ngl some", "-ub many", "-c"])
 def test_what_it_refuses(words):
     assert codes(read(f"llama-server -m x.gguf {words}"), matters=True) == ["bad_argument"]
 
@@ -144,7 +144,9 @@ def test_variables_it_does_not_read():
     assert codes(deployment, matters=True) == ["variable_not_read", "variable_not_read"]
     assert not codes(read("llama-server -m x.gguf", env={"LLAMA_ARG_KV_OFFLOAD": "on"}))
     assert codes(read("llama-server -m x.gguf", env={"LLAMA_ARG_KV_OFFLOAD": "off"})) == ["kv_on_host"]
-    assert codes(read("llama-server -m x.gguf", env={"LLAMA_ARG_SWA_FULL": "perhaps"})) == ["bad_argument"]
+    assert codes(read("llama-server -m x.gguf", env={"LLAMA_ARG_SWA_FULL": "perhaps"})) == ["odd_argument"]  # some builds pass over it
+    assert codes(read("llama-server -m x.gguf -ub 0")) == ["odd_argument"]
+    assert codes(read("llama-server -m x.gguf -ub $(UB)")) == ["not_literal"]  # and is not refused
 
 
 def test_models():
