@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from kvcli.plan.budget.memory import MemoryPlan
+from kvcli.report.console import console
 from kvcli.units import format_bytes
 
 #: The widest bar, in columns.
@@ -70,12 +70,11 @@ def mark(memory: MemoryPlan, width: int) -> str:
 
 def print_bar(memory: MemoryPlan) -> None:
     """Characters of ASCII in a pipe or where the terminal has no UTF-8, blocks and colours elsewhere."""
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(file=sys.stdout, highlight=False)
-    blocks = console.is_terminal and console.encoding.lower().startswith("utf")
-    width = min(WIDEST, console.width)
+    screen = console()
+    blocks = screen.is_terminal and screen.encoding.lower().startswith("utf")
+    width = min(WIDEST, screen.width)
     drawn = parts(memory)
     signs = [(each.block, each.style) if blocks else (each.plain, "") for each in drawn]
     bar = Text()
@@ -93,4 +92,4 @@ def print_bar(memory: MemoryPlan) -> None:
                 lines[-1].append("   ")
             lines[-1].append(sign, style).append(f" {said}")
     for line in lines:
-        console.print(line, no_wrap=True, overflow="ignore", crop=False)
+        screen.print(line, no_wrap=True, overflow="ignore", crop=False)

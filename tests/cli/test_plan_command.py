@@ -236,6 +236,15 @@ def test_an_unknown_architecture_is_exit_4(kvcli, tmp_path):
     assert "brand_new" in json.loads(answer.out)["error"]["message"]
 
 
+@pytest.mark.parametrize("view", ["--ctx 32k --device l4", "", "--ctx 1..300 --device l4", "--ctx 4k,8k --batch 1,2 --sweep tp=1,2"])
+def test_a_pipe_that_closes_is_no_answer(view):
+    """Exit 1 would say no; the library that lays out tables exits with it by itself."""
+    command = f"{sys.executable} -m kvcli plan llama3-8b {view}"
+    closed = subprocess.run(["bash", "-c", f"set -o pipefail; {command} | true"], capture_output=True, text=True, check=False)
+    assert closed.returncode == 141
+    assert "Traceback" not in closed.stderr
+
+
 def test_a_pipe_that_closes_and_a_full_disk():
     command = f"{sys.executable} -m kvcli plan llama3-8b --ctx 1..5000 --csv"
     closed = subprocess.run(["bash", "-c", f"set -o pipefail; {command} | head -1"], capture_output=True, text=True, check=False)
