@@ -31,6 +31,8 @@ def _floors(plan: Plan, times: Latency, device: Accelerator) -> Table:
     peak = device.peak_bound(*plan.weights.multiply_units)
     batch = plan.workload.batch_size
     ridge = f"ridge {four_digits(times.ridge)} FLOP/B" if times.ridge else "ridge unknown"
+    if times.ridge and times.ridge_of_bounds and abs(times.ridge_of_bounds / times.ridge - 1) > 0.005:
+        ridge += f", {four_digits(times.ridge_of_bounds)} at the floors' rates"
     rows = [
         [
             "decode step",

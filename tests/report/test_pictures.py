@@ -128,7 +128,7 @@ def test_each_picture_has_words_for_those_who_cannot_see_it(plans):
     assert "16.000 GiB at 131,072 tokens" in found[0].alt
     assert "30.958 GiB of 79.140 GiB usable, fits" in found[1].alt
     assert "9.593 ms at batch 1" in found[2].alt
-    assert "ridge 295.4 FLOP/B" in found[3].alt
+    assert "3.35 TB/s, 1.071 PFLOP/s, ridge 319.6 FLOP/B" in found[3].alt
     for each in found:
         assert ET.fromstring(each.svg).tag.endswith("svg")
 

@@ -84,7 +84,7 @@ def _batches(most: int, asked: int) -> list[int]:
 
 
 class Roof(NamedTuple):
-    """Nominal rates of one device: FLOP/s of the units that the weights could use, bytes/s of its memory."""
+    """Rates of one device: FLOP/s of the units that the weights could use, bytes/s of its memory."""
 
     device: str
     flops_per_s: float
@@ -109,7 +109,10 @@ class Work(NamedTuple):
 
 
 class Roofline(NamedTuple):
+    """`roof` is what no execution exceeds, as floors have it; `nominal` what the part's data sheet says."""
+
     roof: Roof
+    nominal: Roof
     work: tuple[Work, ...]
 
 
@@ -123,8 +126,9 @@ def roofline(point: Point, landmarks: bool) -> Roofline | None:
     steps, device = steps_of_plan(plan), plan.device
     if steps is None or device is None:
         return None
-    roof = Roof(device.id, device.peak(*steps.units), device.bandwidth_bytes_per_s)
-    if not roof.flops_per_s or not roof.bytes_per_s:
+    roof = Roof(device.id, steps.peak_flops, device.bandwidth_bound_bytes_per_s)
+    nominal = Roof(device.id, device.peak(*steps.units), device.bandwidth_bytes_per_s)
+    if not nominal.flops_per_s or not nominal.bytes_per_s:
         return None
     tokens, asked = plan.workload.context_tokens, plan.workload.batch_size
     batches = sorted({asked, *(LANDMARKS if landmarks else ())})
@@ -136,4 +140,4 @@ def roofline(point: Point, landmarks: bool) -> Roofline | None:
     if moved and flops:
         # a device reads its share of the weights of its stage, and computes its share of that stage
         work.append(Work("prefill", asked, flops / devices / moved))
-    return Roofline(roof, tuple(work))
+    return Roofline(roof, nominal, tuple(work))
