@@ -17,6 +17,10 @@ PIECES = {
     "cache": "#D55E00",
     "KV cache": "#D55E00",
     "states": "#E69F00",
+    "adapters": "#56B4E9",
+    "the host's part": "#009E73",
+    "encoder cache": "#CC79A7",
+    "rest of the pool": "#F0C9A0",
     "overheads, at least": "#7F7F7F",
     "left by the engine": "#C8C8C8",
 }
