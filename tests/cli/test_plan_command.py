@@ -411,3 +411,14 @@ def test_a_range_of_weights(kvcli):
     assert "4,439,826,688 B" in human.out
     assert "to high, which must fit" in human.out
     assert "4.135 GiB = 4,439,826,688 B to 4.169 GiB = 4,476,526,848 B" in kvcli(*asked, "--explain").out
+
+
+@pytest.mark.parametrize(("prompt", "contexts"), [("8k", [8192, 16384, 65536, 131_072]), ("131072", [131_072]), ("200k", [204_800])])
+def test_a_prompt_alone_is_the_shortest_context(kvcli, prompt, contexts):
+    answer = kvcli("plan", "llama3.1-8b", "--prompt-tokens", prompt, "--device", "h100-sxm5-80")
+    assert answer.code == 0, answer.err
+    if len(contexts) > 1:
+        shown = [int(line.split()[0].replace(",", "")) for line in answer.out.splitlines() if line[:8].strip().replace(",", "").isdigit()]
+        assert sorted(set(shown)) == contexts
+    else:
+        assert f"{contexts[0]:,}" in answer.out

@@ -1,5 +1,6 @@
 """What pictures draw, as numbers: every curve is held against plans, against `--solve`, or against arithmetic done by hand."""
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -11,7 +12,7 @@ from kvcli.plan.answers.search import Goal
 from kvcli.plan.answers.solve import at_context, solve
 from kvcli.plan.build import build
 from kvcli.plan.curves.cache import cache_curve
-from kvcli.plan.curves.series import MOST_SERIES, Point, common, names, over_batch, over_context
+from kvcli.plan.curves.series import LONGEST_NAME, MOST_SERIES, Point, common, names, over_batch, over_context
 from kvcli.plan.curves.stack import stack
 from kvcli.plan.curves.steps import most_sequences, roofline, step_curve
 from kvcli.plan.request import PlanRequest
@@ -99,7 +100,7 @@ def test_floors_over_the_batch_are_those_of_plans(asked):
         plan = build(asked.request._replace(workload=work._replace(batch_size=batch)))
         assert seconds == pytest.approx(plan.latency.decode.seconds, rel=1e-12)
         assert seconds == max(dict(term)[batch] for _, term in curve.terms)
-    assert curve.asked == (work.batch_size, pytest.approx(asked.plan.latency.decode.seconds, rel=1e-12))
+    assert curve.asked == ((work.batch_size, pytest.approx(asked.plan.latency.decode.seconds, rel=1e-12)),)
     assert {batch for batch, _ in curve.floor} >= {1, work.batch_size, 96}
 
 
@@ -168,7 +169,19 @@ def test_names_say_what_differs():
     assert len(over_batch(points)) == 2
     assert len(over_context(points)) == 4
     assert {each.plan.workload.batch_size for each in over_batch(points)} == {8}
+    assert {each.asked for each in over_batch(points)} == {(1, 8)}
+    assert [batch for batch, _ in step_curve(over_batch(points)[0], 64).asked] == [1, 8]
     assert MOST_SERIES == 8
+
+
+def test_names_too_long_keep_their_ends_and_stay_apart():
+    one = point("gpt2", 512)
+    spec = replace(one.plan.spec, name="a" * 60 + "-middle-" + "z" * 60)
+    alike = [one._replace(plan=one.plan._replace(spec=replace(spec, name=spec.name.replace("middle", word)))) for word in ("left", "right")]
+    found = names(alike)
+    assert len(set(found)) == 2
+    assert all(len(each) <= LONGEST_NAME + 5 for each in found)
+    assert names([one._replace(plan=one.plan._replace(spec=spec))]) == ["a" * 32 + "…" + "z" * 32]
 
 
 @pytest.mark.parametrize("name", preset_names())
