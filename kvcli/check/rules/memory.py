@@ -11,7 +11,7 @@ from kvcli.check.doubts import doubt
 from kvcli.check.kept import version_of
 from kvcli.check.neighbours import too_much
 from kvcli.check.pool import held_in, pool_tokens, too_small
-from kvcli.check.requests import may_take_whole, number
+from kvcli.check.requests import flag, may_take_whole, number
 from kvcli.check.rules.admission import beside_others, shares_beside, size_said, small_pool, tgi_refuses
 from kvcli.check.rules.pool import short_pool
 from kvcli.check.verdict import Outcome
@@ -44,9 +44,7 @@ def does_not_fit(case: Case) -> Outcome:
         return skipped("KV001", case, why)
     memory, tokens = plan.memory, plan.workload.context_tokens
     place = case.place("context_tokens")
-    slots = number(case.deployment, "slots") or 1 if case.deployment.engine in ("llama.cpp", "ollama") else 1
-    held = "one request" if slots == 1 else f"{slots:,} slots"
-    what = f"the weights and {held} of {plural(tokens, 'token')}"
+    what = f"the weights and {_held(case, plural(tokens, 'token'))}"
     spared = number(case.deployment, "weights_offload_bytes") or 0
     if memory.verdict == "fits" and may_take_whole(case.deployment, tokens) and asked.context_tokens:
         whole = case.changed(max_batched_tokens=tokens).plan
@@ -59,7 +57,7 @@ def does_not_fit(case: Case) -> Outcome:
         return small_pool(case, tokens)
     if memory.verdict == "fits":
         return passed("KV001", case, f"{what} fit {_device(case)}", equation(memory))
-    shortest = planned(at_context(asked.request, 1))
+    shortest = case.changed(context_tokens=1).plan
     starts_short = shortest is not None and fixes.may_fit(shortest)
     if not memory.fits:
         message = f"{what} need {format_bytes(memory.total_bytes)} at least, and {_device(case)} has {format_bytes(memory.usable_bytes)}"
@@ -73,6 +71,15 @@ def does_not_fit(case: Case) -> Outcome:
     room = format_bytes(max(0, memory.overheads_at_most_bytes))
     message = f"{what} fit {_device(case)} only if what cannot be derived (activations, graphs, buffers) stays under {room}"
     return Outcome("KV001", "warning", message, place, equation(memory), fixes.to_fit(case))
+
+
+def _held(case: Case, length: str) -> str:
+    """What must have room at the start."""
+    slots = number(case.deployment, "slots") or 1 if case.deployment.engine in ("llama.cpp", "ollama") else 1
+    if slots == 1:
+        return f"one request of {length}"
+    shared = flag(case.deployment, "kv_unified")
+    return f"one cache of {length} that {slots:,} slots share" if shared else f"{slots:,} slots of {length}"
 
 
 def _allowed(case: Case, memory: MemoryPlan, spared: int, starts_short: bool, auto: bool) -> str:
