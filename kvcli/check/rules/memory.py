@@ -13,6 +13,7 @@ from kvcli.check.neighbours import too_much
 from kvcli.check.pool import held_in, pool_tokens, too_small
 from kvcli.check.requests import flag, may_take_whole, number
 from kvcli.check.rules.admission import beside_others, shares_beside, size_said, small_pool, tgi_refuses
+from kvcli.check.rules.crowd import to_hold_all
 from kvcli.check.rules.pool import short_pool
 from kvcli.check.verdict import Outcome
 from kvcli.check.words import are, plural, spelled
@@ -67,7 +68,9 @@ def does_not_fit(case: Case) -> Outcome:
             return Outcome("KV001", "warning" if allowed else "error", said, pool.place, pool.formula, pool.fix)
         if allowed:
             return Outcome("KV001", "warning", f"{message}: {allowed}", place, equation(memory), fixes.to_fit(case))
-        return Outcome("KV001", "error", f"{message}: {_short(memory)} too little", place, equation(memory), fixes.to_fit(case))
+        fix = fixes.to_fit(case)
+        nothing = "" if fix else f"; no change that kvcli tries passes {_where(case)}"
+        return Outcome("KV001", "error", f"{message}: {_short(memory)} too little{nothing}", place, equation(memory), fix)
     room = format_bytes(max(0, memory.overheads_at_most_bytes))
     message = f"{what} fit {_device(case)} only if what cannot be derived (activations, graphs, buffers) stays under {room}"
     return Outcome("KV001", "warning", message, place, equation(memory), fixes.to_fit(case))
@@ -101,6 +104,13 @@ def _allowed(case: Case, memory: MemoryPlan, spared: int, starts_short: bool, au
 
 def _short(memory: MemoryPlan) -> str:
     return format_bytes(-memory.headroom_bytes)
+
+
+def _where(case: Case) -> str:
+    """Where a change must pass."""
+    if case.pool is not None and case.pool.devices is not None:
+        return f"in the pool {case.pool.name}, which has {plural(case.pool.devices, 'device')}"
+    return f"on {case.part.id}" if case.part else "there"
 
 
 def _device(case: Case) -> str:
@@ -247,7 +257,7 @@ def too_few_sequences(case: Case) -> Outcome:
         message = f"{are(users, 'user')} asked for, and {each} at most {plural(running, 'sequence')} together"
         wanted = -(-users // max(1, case.deployment.replicas))
         wider = sequences_held(case.changed(max_sequences=wanted))
-        fix = spelled(case, "max_sequences", wanted) if wider and wider[0] >= users else _more_instances(case, low, users)
+        fix = spelled(case, "max_sequences", wanted) if wider and wider[0] >= users else to_hold_all(case, users, sequences_held)
         return Outcome("KV007", "warning", message, case.place("max_sequences"), f"min(held, {running * instances:,}) < {users:,}", fix)
     if high >= users:
         message = f"of {plural(users, 'user')} at {length} all are held only if overheads stay low: at least {low:,}, at most {high:,}"
@@ -258,12 +268,7 @@ def too_few_sequences(case: Case) -> Outcome:
     if wider is not None and wider[0] >= users:
         fix = f"leave {size_said(case)} out"
         return Outcome("KV007", "warning", f"{message} in the pool that is set", case.place("kv_tokens"), formula, fix)
-    return Outcome("KV007", "warning", message, place, formula, _more_instances(case, low, users))
-
-
-def _more_instances(case: Case, low: int, users: int) -> str:
-    each = low // max(1, case.deployment.replicas)
-    return plural(-(-users // each), "replica") if each else fixes.to_fit(case)
+    return Outcome("KV007", "warning", message, place, formula, to_hold_all(case, users, sequences_held))
 
 
 def memory_fraction(case: Case) -> Outcome:
