@@ -90,7 +90,7 @@ def softened(outcome: Outcome, deployment: Deployment, pool: Pool | None = None,
     why = doubt(outcome.rule, deployment, pool, every_branch)
     if why is None:
         return outcome
-    return outcome._replace(level="warning", message=f"{outcome.message}: that is not certain, because {why.message}")
+    return outcome._replace(level="warning", message=f"not certain: {outcome.message}. It may be otherwise, because {why.message}")
 
 
 def failing_branches(found: Iterable[tuple[Deployment, str, Sequence[Outcome]]]) -> set[tuple[Place, str]]:

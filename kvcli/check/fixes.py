@@ -8,7 +8,7 @@ from collections.abc import Callable
 from kvcli.check import splits
 from kvcli.check.case import Case, planned
 from kvcli.check.lengths import Passes, longest_context, may_fit, surely_fits
-from kvcli.check.requests import may_take_whole
+from kvcli.check.requests import default_context, flag, may_take_whole
 from kvcli.check.words import spelled, written
 from kvcli.errors import BadInput, NotModelled
 from kvcli.hardware.mig import is_slice, larger
@@ -41,6 +41,9 @@ def _length(case: Case, longest: int) -> str:
     """The longest that fits for sure, and up to which it may fit."""
     own = case.asked.request.workload.context_tokens if case.asked else 0
     sure = 0 if case.without else longest_context(case, surely_fits)
+    if case.found.spec is not None and not flag(case.deployment, "longer_allowed"):  # what passes here passes KV003 too
+        trained = default_context(case.deployment, case.found.spec)
+        sure, longest = min(sure, trained), min(longest, trained)
     longest = min(longest, own)
     if not sure:
         return f"{spelled(case, 'context_tokens', longest)} (with a warning, if overheads stay low)" if longest < own else ""

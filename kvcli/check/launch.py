@@ -37,6 +37,11 @@ class GpuRequest(NamedTuple):
     hosts: int = 1
     said: str = ""
 
+    @property
+    def asked(self) -> str:
+        """How the amount comes about: `requested`, or `visible` where a variable hides others."""
+        return "visible" if "VISIBLE_DEVICES" in self.said else "requested"
+
     def of(self, amount: int) -> str:
         """Another amount, as one would write it in the same place; `said` shows how, with {} for the number."""
         return (self.said or f"{self.resource or 'devices'}: {{}}").format(amount)

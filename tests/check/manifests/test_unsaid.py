@@ -50,7 +50,7 @@ def test_a_variable_hides_devices_of_a_container_that_its_image_starts(said):
     assert said("KV014", a_yaml=text) == [("passed", "")]
     hidden = text.replace("          args", '          env: [{ name: CUDA_VISIBLE_DEVICES, value: "0" }]\n          args')
     ((level, message),) = said("KV014", a_yaml=hidden)
-    assert (level, message) == ("error", "the engine uses 2 devices (tp 2), and 1 is requested")
+    assert (level, message) == ("error", "the engine uses 2 devices (tp 2), and 1 is visible")
     assert said("KV014", a_yaml=hidden.replace('"0"', '"0,1"')) == [("passed", "")]
     # a word that is no list of devices hides none
     assert said("KV014", a_yaml=hidden.replace("CUDA", "NVIDIA").replace('"0"', "all")) == [("passed", "")]

@@ -91,17 +91,26 @@ def test_windows_grow_with_the_slots(gate):
 
 
 def test_too_long_a_buffer_fails_and_says_which_passes(gate):
-    """pad256(240,960) = 241,152 cells = 35.6e9 B on a card of 23.65e9. What passes is the whole -c, once."""
-    args = "-m /m/Qwen3-8B-Q4_K_M.gguf -ngl 99"
-    found = said(cell := gate(f"{args} -c 240960"), "KV001")
-    assert cache(cell) == 241152 * TOKEN
+    """pad256(40,000) = 40,192 cells of 256 KiB = 10.5e9 B beside 18.7e9 B on a card of 25.3e9. What passes is the whole -c, once."""
+    args, device = "-m /m/Qwen3-32B-Q4_K_M.gguf -ngl 99", "rtx3090"
+    found = said(cell := gate(f"{args} -c 40000", device), "KV001")
+    assert cache(cell) == 40192 * 256 * 1024
     assert found.level == "error"
-    assert "one cache of 240,960 tokens that 4 slots share" in found.message
+    assert "one cache of 40,000 tokens that 4 slots share" in found.message
     sure, perhaps = re.match(r"-c (\d+) \(up to (\d+) with a warning, if overheads stay low\)", found.fix).groups()
-    assert said(gate(f"{args} -c {sure}"), "KV001").level == "passed"
-    assert said(gate(f"{args} -c {int(sure) + 256}"), "KV001").level == "warning"
-    assert said(gate(f"{args} -c {perhaps}"), "KV001").level == "warning"
-    assert said(gate(f"{args} -c {int(perhaps) + 256}"), "KV001").level == "error"
+    for tokens, level in ((sure, "passed"), (int(sure) + 256, "warning"), (perhaps, "warning"), (int(perhaps) + 256, "error")):
+        assert said(gate(f"{args} -c {tokens}", device), "KV001").level == level
+
+
+def test_two_rules_propose_one_length(gate):
+    """Qwen3-8B: 40,960 positions, and an L4 holds more. Llama-3.1-8B: 131,072 positions, and an RTX 3060 holds fewer."""
+    many = gate("-m /m/Qwen3-8B-Q4_K_M.gguf -ngl 99 -c 240960")
+    assert cache(many) == 241152 * TOKEN  # padded to 256
+    assert said(many, "KV003").fix == "-c 40960" == said(many, "KV001").fix.split(",")[0]
+    few = gate("-m /m/Llama-3.1-8B-Instruct-Q4_K_M.gguf -ngl 99 -c 163840", "rtx3060-12")
+    assert said(few, "KV003").fix == said(few, "KV001").fix.split(" (")[0]
+    assert int(said(few, "KV003").fix.removeprefix("-c ")) < 131072
+    assert said(gate(f"-m /m/Llama-3.1-8B-Instruct-Q4_K_M.gguf -ngl 99 {said(few, 'KV003').fix}", "rtx3060-12"), "KV001").level == "passed"
 
 
 def test_a_length_with_a_warning_is_written_as_the_sure_one(gate):
