@@ -228,6 +228,17 @@ def test_a_build_for_processors_is_not_held_against_a_device(gate, body, image):
         assert "stay idle" in said(gate(pod(body, image))[0], "KV016").message
 
 
+@pytest.mark.parametrize("tag", ["server", "server-b6000"])
+def test_a_mirror_of_a_build_for_processors(gate, tag):
+    """Without a device it is one; with one it may be the owner's own build, so that nothing of memory is certain."""
+    image = f"registry.corp/llama.cpp:{tag}"
+    assert said(gate(without_gpu(pod(LLAMA, image)))[0], "KV001").level == "skipped"
+    asked = gate(pod(LLAMA, image))[0]
+    assert said(asked, "KV001").level == "warning"
+    assert "build for processors" in said(asked, "KV001").message
+    assert said(gate(pod(LLAMA, "registry.corp/llama.cpp:server-cuda"))[0], "KV001").level == "error"
+
+
 @pytest.mark.parametrize(
     "image", ["ghcr.io/ggml-org/llama.cpp:server-cuda", "ghcr.io/ggml-org/llama.cpp:server-vulkan-b6000", "acme/llama"]
 )

@@ -176,7 +176,7 @@ def gpu_request(case: Case) -> Outcome:
         return Outcome("KV014", "error", message, gpus.place, f"{product} = {wanted} > {asked}", fix)
     if beside is not None:
         return beside
-    if wanted < asked:
+    if wanted < asked and not gpus.fewer:
         use = f"{wanted} {'is' if wanted == 1 else 'are'} used ({product})"
         message = f"{are(asked, 'device')} {gpus.asked} and {use}: the others stay idle"
         fix = spelled(case, "tensor_parallel", asked) if wanted == 1 else gpus.of(wanted)

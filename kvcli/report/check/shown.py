@@ -187,9 +187,9 @@ def _together(kind: str, said: Iterable[tuple[str, Cell]]) -> list[str]:
     for text, names in cells.items():
         lines.setdefault(tuple(dict.fromkeys(names)), []).append(text)
     found = []
-    for names, texts in lines.items():
-        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-        found.append(f"{kind} for {', '.join(names[:MOST_NAMES])}{more}: {'; '.join(texts)}")
+    for of, texts in lines.items():
+        more = f" and {len(of) - MOST_NAMES} more" if len(of) > MOST_NAMES else ""
+        found.append(f"{kind} for {', '.join(of[:MOST_NAMES])}{more}: {'; '.join(texts)}")
     return found
 
 
