@@ -63,3 +63,11 @@ def test_a_pool_in_which_nothing_passes_is_said_to_be_one(gate):
     found = gate(TGI, devices=2)["KV001"]
     assert (found.level, found.fix) == ("error", "")
     assert found.message.endswith("GiB too little; no change that kvcli tries passes in the pool l4s, which has 2 devices")
+
+
+def test_ranks_that_hold_the_users_and_not_the_longest_request_are_passed_over(gate):
+    """400,000 tokens are 52.4e9 B: half of them beside 8.03e9 B do not fit 23.65e9 B, and a quarter beside 4.02e9 B does. Users of 4,096
+    tokens would be held by two cards too."""
+    found = gate(f"VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 {LLAMA} --max-model-len 400000", more=load(12, 4096))
+    assert found["KV001"].level == "error"
+    assert found["KV007"].fix == "--tensor-parallel-size 4 on 4 x l4"
