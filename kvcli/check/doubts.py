@@ -36,6 +36,7 @@ OPENS: dict[str, frozenset[str]] = {
     # smaller than it is counted, or elsewhere
     **dict.fromkeys(("kv_on_host", "lora_rank_unknown", "context_dealt"), MEMORY),
     "drafted_tokens_assumed": frozenset(["KV006", "KV015"]),
+    "cpu_tag": CERTAIN - {"KV003"},
     "uneven_group": frozenset(["KV014"]),
     "several_gpu_resources": frozenset(["KV014"]),
     # what an engine or the cluster does not read, or refuses; what is counted as less than it is; what another rule says
@@ -90,7 +91,7 @@ def softened(outcome: Outcome, deployment: Deployment, pool: Pool | None = None,
     why = doubt(outcome.rule, deployment, pool, every_branch)
     if why is None:
         return outcome
-    return outcome._replace(level="warning", message=f"{outcome.message}: that is not certain, because {why.message}")
+    return outcome._replace(level="warning", message=f"not certain: {outcome.message}. It may be otherwise, because {why.message}")
 
 
 def failing_branches(found: Iterable[tuple[Deployment, str, Sequence[Outcome]]]) -> set[tuple[Place, str]]:
