@@ -35,7 +35,7 @@ def build(request: PlanRequest) -> Plan:
 
         check_workload(workload)
     weights = weight_bytes(spec, request.weights)
-    kv, kv_notices = _kv_types(request)
+    kv, kv_notices = kv_types(request)
     shared = _shared(request, weights, kv)
     stored = shared.cache.stored if shared else request.engine.store(spec, workload, kv)
     cache = _cache(request, kv, stored, shared)
@@ -106,7 +106,7 @@ def _cache_units(spec: ModelSpec, kv: KvTypes) -> tuple[str, ...]:
     return tuple(sorted(units))
 
 
-def _kv_types(request: PlanRequest) -> tuple[KvTypes, tuple[Notice, ...]]:
+def kv_types(request: PlanRequest) -> tuple[KvTypes, tuple[Notice, ...]]:
     """The types asked for, else the file's where the engine obeys it, else the engine's own."""
     spec, file = request.spec, request.spec.quantization
     plain = request.engine.auto_kv(spec)
