@@ -67,7 +67,7 @@ def build(request: PlanRequest) -> Plan:
         notices += _device_notices(request.device, weights, shared, host_rate)
         if times is None:
             notices.append(_no_floor(request.device, weights.read_bytes_per_step + cache.read_bytes_per_step))
-    plan = Plan(spec, workload, cache, weights, request.device, memory, times, tuple(notices), shared, draft, request.timing)
+    plan = Plan(spec, workload, cache, weights, request.device, memory, times, tuple(notices), shared, draft, request)
     if request.timing and request.timing.slo and times:
         from kvcli.plan.time.limits import limit_notices  # only those with a limit pay for it
 

@@ -46,8 +46,10 @@ def _solved(solved: Solved) -> str:
     if solved.value is None:
         return f"{what}: none - {solved.reason}"
     if isinstance(solved.value, tuple):
-        return f"{what}: {', '.join(solved.value)}"
+        return f"{what}: {', '.join(solved.value)} - {solved.reason}"
     value = f"{solved.value:,}" if isinstance(solved.value, int) else solved.value
+    if solved.plan is not None and solved.plan.memory is not None and solved.plan.memory.condition:
+        value += f" (only if {solved.plan.memory.condition})"
     return f"{what}: {value} - {solved.binding} binds: {solved.reason}" if solved.beyond else f"{what}: {value} - {solved.reason}"
 
 

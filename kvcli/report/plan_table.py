@@ -18,9 +18,6 @@ from kvcli.units import (
     format_tokens,
 )
 
-#: A verdict in a column.
-VERDICTS = {"fits": "yes", "fits_if": "maybe", "does_not_fit": "no"}
-
 CSV_COLUMNS: tuple[tuple[str, Callable[[Plan], object]], ...] = (
     ("model", lambda plan: plan.spec.name),
     ("context_tokens", lambda plan: plan.workload.context_tokens),
@@ -68,7 +65,7 @@ COLUMNS: tuple[tuple[Column, Callable[[Plan], str], bool], ...] = (
     (Column("stored"), _stored, True),
     (Column("with weights"), lambda plan: format_bytes(plan.total_bytes), True),
     (Column("fullest device"), lambda plan: format_bytes(plan.device_bytes) if plan.shared else "", True),
-    (Column("fits"), lambda plan: "" if plan.memory is None else VERDICTS[plan.memory.verdict], True),
+    (Column("fits"), lambda plan: "" if plan.memory is None else budget_table.VERDICTS[plan.memory.verdict], True),
     (Column("decode floor"), lambda plan: format_seconds(plan.latency.decode.seconds) if plan.latency else "", True),
     (Column("tokens/s max"), lambda plan: most_tokens_per_s(plan.latency, plan.workload.batch_size) if plan.latency else "", True),
     (Column("prefill floor"), lambda plan: format_seconds(plan.latency.prefill.seconds) if plan.latency else "", True),

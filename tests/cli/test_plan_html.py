@@ -251,7 +251,7 @@ def test_a_requirement_unmet_is_written_and_exits_1(report):
 
 def test_what_was_solved_for_opens_the_page(report):
     page, _, answer = report(*CALLS["solved"])
-    assert re.search(r"longest context: [\d,]+ - memory binds", page.text)
+    assert re.search(r"longest context: [\d,]+ \(only if overheads stay under [\d.]+ [KMG]iB\) - memory binds", page.text)
     assert answer.out.strip() in page.text
     page, _, _ = report("llama3.1-70b", "--solve", "ctx", "--device", "l4", code=1)
     assert "No answer" in page.text

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import re
 
 import pytest
@@ -49,3 +50,97 @@ def test_points_that_cannot_be_planned_stand_in_the_matrix_they_belong_to(kvcli)
 def test_a_column_of_amounts_and_verdicts_is_not_called_bytes(kvcli):
     out = kvcli("plan", "llama3.1-8b", "--sweep", "ctx=8k", "--device", "l4").out
     assert re.search(r"ctx +memory$", out, re.M)
+
+
+RTX4090 = ("plan", "llama3.1-8b", "--ctx", "32k", "--engine", "vllm", "--device", "rtx4090")
+
+
+def test_what_hangs_on_overheads_is_said_alike_in_every_view(kvcli):
+    under = "fits only if overheads stay under 2.672 GiB"
+    assert f"memory of rtx4090: {under}" in kvcli(*RTX4090).out
+    required = kvcli(*RTX4090, "--require", "fits")
+    assert required.code == 0
+    assert required.out.startswith(f"met: fits - {under}\n")
+    swept = kvcli("plan", "llama3.1-8b", "--sweep", "ctx=32k", "--engine", "vllm", "--device", "rtx4090").out
+    assert re.search(r"^32,768 +[\d.]+ GiB maybe$", swept, re.M)
+    assert re.search(r"\| maybe \|", kvcli(*RTX4090, "--md").out)
+    assert re.search(r"^rtx4090 .* maybe ", kvcli("plan", "llama3.1-8b", "--ctx", "32k", "--engine", "vllm").out, re.M)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "llama3.1-8b --ctx 64k --engine vllm",
+        "llama3.1-8b --ctx 32k --batch 2",
+        "llama3.1-70b --ctx 32k --tp 2 --engine sglang",
+        "llama3-8b --ctx 8k --ngl 20 --engine llama.cpp",
+        "qwen3.5-27b --ctx 32k --engine vllm --speculative 3",
+    ],
+)
+def test_parts_that_many_have_fit_as_they_do_when_named(kvcli, words):
+    listed = kvcli("plan", *words.split(), env={"COLUMNS": "200"}).out
+    verdicts = dict(re.findall(r"^([a-z]+\d\S*) +[\d.]+ GiB +(yes|maybe|no) ", listed, re.M))
+    assert len(verdicts) == 9
+    named = [word for part in verdicts for word in ("--device", part)]
+    plans = json.loads(kvcli("plan", *words.split(), *named, "--json").out)["plans"]
+    words_of = {"fits": "yes", "fits_if": "maybe", "does_not_fit": "no"}
+    assert verdicts == {plan["device"]["name"]: words_of[plan["memory"]["verdict"]] for plan in plans}
+
+
+def test_a_solved_plan_says_what_it_hangs_on_and_what_surely_fits(kvcli):
+    command = ("plan", "llama3.1-8b", "--device", "l4", "--engine", "vllm")
+    head, *_ = kvcli(*command, "--solve", "ctx", env={"COLUMNS": "400"}).out.splitlines()
+    value, under, surely = re.fullmatch(
+        r"longest context: ([\d,]+) \(only if overheads stay under ([\d.]+ [KMG]?i?B)\) - memory binds: .*; "
+        r"with overheads at their high ends too: ([\d,]+)",
+        head,
+    ).groups()
+    asked = kvcli(*command, "--ctx", value.replace(",", "")).out
+    assert f"fits only if overheads stay under {under}" in asked
+    most = int(surely.replace(",", ""))
+    verdicts = [json.loads(kvcli(*command, "--ctx", str(n), "--json").out)["memory"]["verdict"] for n in (most, most + 1)]
+    assert verdicts == ["fits", "fits_if"]
+    none = kvcli(
+        *[
+            "plan",
+            "llama3.1-70b",
+            "--weights",
+            "q4_k_m",
+            "--device",
+            "rtx3090",
+            "--devices",
+            "2",
+            "--kv-dtype",
+            "q8_0",
+            "--batch",
+            "4",
+            "--solve",
+            "ctx",
+        ]
+    )
+    said = " ".join(none.out.split())
+    assert "longest context: 11,599 (only if overheads stay under 142.3 KiB)" in said
+    assert "with overheads at their high ends too: none" in said
+
+
+def test_parts_too_little_is_known_of_are_named_in_the_view(kvcli):
+    command = ("plan", "llama3.1-70b", "--prompt-tokens", "8k", "--require", "ttft<=500ms", "--solve", "device")
+    (row,) = rows_of(kvcli(*command, "--csv").out)
+    unproven = row["reason"].partition("; of ")[2].partition(" too little")[0].split(", ")
+    assert "tpu-8t" in unproven
+    said = " ".join(kvcli(*command).out.split())
+    assert f"of {', '.join(unproven)} too little is known to refute or to rank them" in said
+
+
+def test_a_peak_that_is_unknown_is_said_where_its_floors_are(kvcli):
+    command = ("plan", "llama3.1-8b", "--ctx", "8k", "--device", "tpu-8t", "--require", "ttft<=500ms", "--require", "fits")
+    said = " ".join(kvcli(*command).out.split())
+    assert re.search(r"met: ttft<=500ms - the floor is [\d.]+ ms: not refuted by bandwidth, peak unknown", said)
+    assert "memory binds, peak unknown" in said
+    assert "peak unknown" not in kvcli("plan", "llama3.1-8b", "--ctx", "8k", "--device", "l4", "--require", "ttft<=5s").out
+
+
+def test_what_binds_reads_as_words(kvcli):
+    out = kvcli(*["plan", "llama3-8b", "--ctx", "8k", "--ngl", "1", "--host-bandwidth", "50GB/s", "--device", "h100-sxm5-80"]).out
+    assert "host memory binds" in out
+    assert "host_memory" not in out

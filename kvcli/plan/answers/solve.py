@@ -185,7 +185,10 @@ def _device(request: PlanRequest, goal: Goal, own: tuple[Accelerator, ...]) -> S
     apart = f"; of {', '.join(unproven)} too little is known to refute or to rank them" if unproven else ""
     if not found:
         return Solved("device", None, None, None, "memory", f"no part of the table passes{apart}")
-    return Solved("device", names, found[0], None, "memory", f"{len(names)} parts pass, the one with least memory first{apart}")
+    maybe = [plan.device.id for plan in found if plan.device and plan.memory and plan.memory.condition]
+    low = f"; only if overheads stay low: {', '.join(maybe)}" if maybe else ""
+    many = "1 part passes" if len(names) == 1 else f"{len(names)} parts pass, the one with least memory first"
+    return Solved("device", names, found[0], None, "memory", f"{many}{low}{apart}")
 
 
 _SOLVERS: dict[str, Callable[[PlanRequest, Goal], Solved]] = {
