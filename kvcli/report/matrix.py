@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -9,6 +10,7 @@ from kvcli.errors import KvcliError
 from kvcli.plan.build import kv_types
 from kvcli.plan.plan import Plan
 from kvcli.plan.request import PlanRequest
+from kvcli.report.plan_table import fullest
 from kvcli.report.table import Column, Table, say
 from kvcli.units import format_bytes
 
@@ -110,7 +112,7 @@ def matrices(plans: Sequence[Plan], failed: Sequence[Failed], axes: Sequence[str
 def _matrix(name: str, plans: Sequence[Plan], failed: Sequence[Failed], axes: Sequence[str]) -> Table:
     cells: dict[tuple[str, ...], str] = {}
     for plan in plans:
-        size = format_bytes(plan.device_bytes if plan.memory is None else plan.memory.total_bytes)
+        size = fullest(plan)
         fits = "" if plan.memory is None else _VERDICTS[plan.memory.verdict]
         cells[tuple(_OF_PLAN[axis](plan) for axis in axes)] = size + fits
     for each in failed:
@@ -123,3 +125,27 @@ def _matrix(name: str, plans: Sequence[Plan], failed: Sequence[Failed], axes: Se
     title = f"{name}: " + (f"memory of the fullest device, at least{of}" if of or usable else "weights and cache")
     first = axes[0] + (f" \\ {axes[1]}" if len(axes) > 1 else "")
     return Table([Column(first), *(Column(column or "memory") for column in columns)], body, title)
+
+
+def print_lost(failed: Sequence[Failed], axes: Sequence[str]) -> None:
+    """To stderr, as notes."""
+    for line in lost_lines(failed, axes):
+        print(f"note: {line}", file=sys.stderr)
+
+
+#: So many points without a plan are named, others counted.
+_MOST_NAMED = 8
+
+
+def lost_lines(failed: Sequence[Failed], axes: Sequence[str]) -> list[str]:
+    """Of views that have no place for points without a plan: which those are, and why."""
+    found: dict[str, list[str]] = {}
+    for each in failed:
+        point = " ".join(f"{axis} {_OF_REQUEST[axis](each.request)}" for axis in axes)
+        found.setdefault(each.error.message, []).append(point)
+    lines = []
+    for message, points in found.items():
+        named = list(dict.fromkeys(points))
+        more = f" and {len(named) - _MOST_NAMED:,} more" if len(named) > _MOST_NAMED else ""
+        lines.append(f"not planned: {', '.join(named[:_MOST_NAMED])}{more}: {message}")
+    return lines

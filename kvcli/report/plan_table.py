@@ -44,12 +44,25 @@ CSV_COLUMNS: tuple[tuple[str, Callable[[Plan], object]], ...] = (
     ("decode_step_floor_s", lambda plan: plan.latency and plan.latency.decode.seconds),
     ("prefill_floor_s", lambda plan: plan.latency and plan.latency.prefill.seconds),
     ("bound", lambda plan: plan.latency and plan.latency.decode.bound),
+    # the budget of the fullest device, in which `usable_bytes` and `fits` are said, and how many devices share the model
+    ("memory_total_bytes", lambda plan: plan.memory and plan.memory.total_bytes),
+    ("memory_high_bytes", lambda plan: plan.memory and plan.memory.high_bytes),
+    ("headroom_bytes", lambda plan: plan.memory and plan.memory.headroom_bytes),
+    ("devices", lambda plan: plan.shared.split.devices if plan.shared else 1),
+    ("tp", lambda plan: plan.shared.split.tensor if plan.shared else 1),
+    ("pp", lambda plan: plan.shared.split.pipeline if plan.shared else 1),
+    ("ep", lambda plan: plan.shared.split.experts if plan.shared else 1),
 )
 
 
 def _stored(plan: Plan) -> str:
     """Empty for the ideal engine, which stores what is needed."""
     return "" if plan.cache.engine == "ideal" else format_bytes(plan.cache.stored_bytes)
+
+
+def fullest(plan: Plan) -> str:
+    """What the fullest device certainly holds: of a budget its total, else weights and cache."""
+    return format_bytes(plan.device_bytes if plan.memory is None else plan.memory.total_bytes)
 
 
 #: title, cell, and whether the column stands even where all rows agree
@@ -64,7 +77,7 @@ COLUMNS: tuple[tuple[Column, Callable[[Plan], str], bool], ...] = (
     (Column("cache needed"), lambda plan: format_bytes(plan.cache.needed_bytes + plan.cache.state_bytes), True),
     (Column("stored"), _stored, True),
     (Column("with weights"), lambda plan: format_bytes(plan.total_bytes), True),
-    (Column("fullest device"), lambda plan: format_bytes(plan.device_bytes) if plan.shared else "", True),
+    (Column("fullest device"), lambda plan: fullest(plan) if plan.shared or plan.memory else "", True),
     (Column("fits"), lambda plan: "" if plan.memory is None else budget_table.VERDICTS[plan.memory.verdict], True),
     (Column("decode floor"), lambda plan: format_seconds(plan.latency.decode.seconds) if plan.latency else "", True),
     (Column("tokens/s max"), lambda plan: most_tokens_per_s(plan.latency, plan.workload.batch_size) if plan.latency else "", True),

@@ -144,3 +144,51 @@ def test_what_binds_reads_as_words(kvcli):
     out = kvcli(*["plan", "llama3-8b", "--ctx", "8k", "--ngl", "1", "--host-bandwidth", "50GB/s", "--device", "h100-sxm5-80"]).out
     assert "host memory binds" in out
     assert "host_memory" not in out
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["llama3.1-8b --ctx 32k --engine vllm --device rtx4090", "llama3.1-70b --ctx 8k --tp 2 --pp 2 --device h100-sxm5-80 --engine vllm"],
+)
+def test_rows_have_the_sums_that_their_verdict_is_of(kvcli, words):
+    command = ("plan", *words.split())
+    (row,) = rows_of(kvcli(*command, "--csv").out)
+    document = json.loads(kvcli(*command, "--json").out)
+    memory = document["memory"]
+    assert int(row["memory_total_bytes"]) == memory["total_bytes"]
+    assert int(row["memory_high_bytes"]) > int(row["memory_total_bytes"])
+    assert int(row["headroom_bytes"]) == int(row["usable_bytes"]) - int(row["memory_total_bytes"])
+    assert (int(row["headroom_bytes"]) >= 0) is (row["fits"] == "true")
+    split = [int(row[name]) for name in ("devices", "tp", "pp", "ep")]
+    assert split == ([4, 2, 2, 1] if "--tp" in words else [1, 1, 1, 1])
+    assert list(row)[:3] == ["model", "context_tokens", "batch_size"]  # columns are only added
+
+
+def test_a_comparison_shows_what_a_no_is_of(kvcli):
+    command = ("plan", "llama3.1-8b", "--ctx", "32k,64k", "--engine", "vllm", "--device", "rtx4090")
+    listed = rows_of(kvcli(*command, "--csv").out)
+    out = kvcli(*command, env={"COLUMNS": "200"}).out
+    for row in listed:
+        assert re.search(rf" {int(row['memory_total_bytes']) / 2**30:.3f} GiB +(maybe|no) ", out)
+
+
+@pytest.mark.parametrize("view", ["--csv", "--md", "--explain", "--require=fits"])
+def test_points_without_a_plan_are_named_with_their_reason(kvcli, view):
+    command = ("plan", "llama3.1-70b", "--sweep", "tp=1,2,3,5,7", "--ctx", "8k", "--device", "h100-sxm5-80")
+    answer = kvcli(*command, view)
+    assert answer.code == (1 if "require" in view else 0)  # one device does not hold it
+    for ranks in (3, 5, 7):
+        assert answer.err.count(f"note: not planned: tp {ranks}: --tp {ranks} does not divide") == 1
+    assert len([line for line in answer.out.splitlines() if "llama3.1-70b" in line]) >= 2
+
+
+def test_a_required_sweep_fails_only_where_all_its_points_do(kvcli):
+    command = ("plan", "llama3.1-70b", "--ctx", "8k", "--device", "h100-sxm5-80", "--require", "fits", "--sweep")
+    found = kvcli(*command, "tp=2,3", "--json")
+    document = json.loads(found.out)
+    assert (found.code, [each["parallel"]["tp"] for each in document["plans"]], [each["tp"] for each in document["failed"]]) == (
+        0,
+        [2],
+        [3],
+    )
+    assert kvcli(*command, "tp=3,5").code == 2
