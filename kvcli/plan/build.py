@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from kvcli.dtypes import COMPUTE, KvTypes
 from kvcli.errors import BadInput, Notice
-from kvcli.ledger import Formula
-from kvcli.model.cache_records import Attention, CacheRecord
+from kvcli.model.cache_records import CacheRecord
 from kvcli.model.layers import LayerGroup, cache_bytes, written_bytes
 from kvcli.model.spec import ModelSpec
 from kvcli.plan.cache import CachePlan, CacheRow
 from kvcli.plan.plan import Plan
 from kvcli.plan.request import PlanRequest
+from kvcli.plan.row_formula import row_formula
 from kvcli.plan.storage.policy import Stored
 from kvcli.plan.time.reads import batch_read_bytes
 from kvcli.plan.weights import WeightBytes, weight_bytes
@@ -170,27 +170,8 @@ def _row(group: LayerGroup, record: CacheRecord, request: PlanRequest, kv: KvTyp
         needed_bytes=sequences * needed,
         state_bytes=sequences * state,
         stored_bytes=stored_bytes,
-        formula=_formula(record, group.count, workload, kv, needed, state),
+        formula=row_formula(record, group.count, workload, kv, dtype),
     )
-
-
-def _formula(record: CacheRecord, layers: int, workload: Workload, kv: KvTypes, needed: int, state: int) -> Formula:
-    common = (("layers", layers), ("batch_size", workload.batch_size), ("context_tokens", workload.context_tokens))
-    if isinstance(record, Attention) and not record.index_dim:
-        return Formula(
-            "attention_cache",
-            (
-                *common,
-                ("num_key_value_heads", record.num_key_value_heads),
-                ("key_dim", record.key_dim),
-                ("value_dim", record.value_dim),
-                ("visible_tokens", record.visible_tokens(workload.context_tokens) if record.owns_cache else 0),
-                ("key_bits", kv.key.bits_per_element),
-                ("value_bits", kv.value.bits_per_element),
-                ("bytes_per_token_and_layer", record.token_bytes(kv)),
-            ),
-        )
-    return Formula("record_cache", (*common, ("needed_bytes_of_one", needed), ("state_bytes_of_one", state)))
 
 
 #: what floors say of links
