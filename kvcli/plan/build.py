@@ -9,10 +9,9 @@ from kvcli.errors import BadInput, Notice
 from kvcli.model.cache_records import CacheRecord
 from kvcli.model.layers import LayerGroup, cache_bytes, written_bytes
 from kvcli.model.spec import ModelSpec
-from kvcli.plan.cache import CachePlan, CacheRow
+from kvcli.plan.cache import CachePlan, CacheRow, row_formula
 from kvcli.plan.plan import Plan
 from kvcli.plan.request import PlanRequest
-from kvcli.plan.row_formula import row_formula
 from kvcli.plan.storage.policy import Stored
 from kvcli.plan.time.reads import batch_read_bytes
 from kvcli.plan.weights import WeightBytes, weight_bytes

@@ -29,7 +29,8 @@ EQUATIONS = {
     ),
     "latent_index_cache": (
         "{layers} layers x {batch_size} sequences x ({visible_tokens:,} visible tokens x"
-        " ({rank} of the rank + {rope_dim} of the rotary key) x {key_bits:g} bits + {index_rows:,} index rows x {index_dim} x {index_bits:g} bits) / 8"
+        " ({rank} of the rank + {rope_dim} of the rotary key) x {key_bits:g} bits"
+        " + {index_rows:,} index rows x {index_dim} x {index_bits:g} bits) / 8"
     ),
     "compressed_cache": (
         "{layers} layers x {batch_size} sequences x ({visible_tokens:,} visible tokens x {dim}"
