@@ -9,7 +9,7 @@ from kvcli.ledger import Formula, Line, Unit
 from kvcli.plan.budget.memory import MemoryPlan
 from kvcli.plan.lines import cache_line, draft_lines, weights_line
 from kvcli.plan.plan import Plan
-from kvcli.units import exact_bytes, format_bytes, format_flops, format_seconds
+from kvcli.units import exact_bytes, format_bytes, format_flops, format_seconds, plural
 
 #: equation name -> how it reads
 EQUATIONS = {
@@ -114,7 +114,8 @@ def equation(formula: Formula) -> str:
         kinds = dtypes.PLAIN | dtypes.FILE_ONLY
         parts = " + ".join(f"{elements:,} x {kinds[name].bits_per_element:g} bits ({name})" for name, elements in formula.terms)
         return f"({parts}) / 8" + ("; tables that are looked up by row are left out" if formula.name.endswith("read") else "")
-    return EQUATIONS[formula.name].format(**dict(formula.terms)).replace(" x 1 sequences x", " x 1 sequence x")
+    text = " " + EQUATIONS[formula.name].format(**dict(formula.terms))
+    return text.replace(" 1 sequences", " 1 sequence")[1:]
 
 
 def _bytes(value: int) -> str:
@@ -178,7 +179,8 @@ def _budget(memory: MemoryPlan) -> list[tuple[str, str, str, str]]:
 
 def print_equations(plans: Sequence[Plan]) -> None:
     for plan in plans:
-        print(f"{plan.spec.name}: {plan.workload.batch_size:,} x {plan.workload.context_tokens:,} tokens, {plan.cache.kv.label} cache")
+        work = plan.workload
+        print(f"{plan.spec.name}: {work.batch_size:,} x {plural(work.context_tokens, 'token')}, {plan.cache.kv.label} cache")
         for item, value, text, basis in lines(plan):
             print(f"  {item}\n      {value}\n      = {text}\n      from {basis}")
         if plan.latency is None:

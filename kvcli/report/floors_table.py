@@ -12,7 +12,7 @@ from kvcli.plan.time.latency import Latency
 from kvcli.report.budget_table import VERDICTS
 from kvcli.report.table import Column, Table
 from kvcli.report.time_rows import time_rows
-from kvcli.units import format_bandwidth, format_bytes, format_flops, format_seconds, four_digits
+from kvcli.units import format_bandwidth, format_bytes, format_flops, format_seconds, four_digits, plural
 
 #: Parts that many people have or rent, for a plan without a device.
 WELL_KNOWN = ("rtx4090", "rtx5090", "l4", "l40s", "a100-sxm4-80", "h100-sxm5-80", "h200-sxm", "b200", "mi300x")
@@ -44,7 +44,7 @@ def _floors(plan: Plan, times: Latency, device: Accelerator) -> Table:
         [
             "prefill",
             format_seconds(times.prefill.seconds),
-            f"{plan.workload.prefill_tokens:,} tokens each; {_binds(times.prefill)}{unknown}",
+            f"{plural(plan.workload.prefill_tokens, 'token')} each; {_binds(times.prefill)}{unknown}",
         ],
         [
             "decode intensity",

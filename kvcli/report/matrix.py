@@ -12,7 +12,7 @@ from kvcli.plan.plan import Plan
 from kvcli.plan.request import PlanRequest
 from kvcli.report.plan_table import fullest
 from kvcli.report.table import Column, Table, say
-from kvcli.units import format_bytes
+from kvcli.units import format_bytes, plural
 
 
 class Failed(Protocol):
@@ -42,8 +42,8 @@ _OF_REQUEST: dict[str, Callable[[PlanRequest], str]] = {
 }
 #: How the value of what is not an axis reads in a title.
 _SAID: dict[str, Callable[[str], str]] = {
-    "ctx": lambda value: f"{value} token{'' if value == '1' else 's'}",
-    "batch": lambda value: f"{value} sequence{'' if value == '1' else 's'}",
+    "ctx": lambda value: plural(int(value.replace(",", "")), "token"),
+    "batch": lambda value: plural(int(value.replace(",", "")), "sequence"),
     "device": lambda value: value and f"on {value}",
     "kv-dtype": lambda value: f"{value} cache",
     "tp": lambda value: "" if value == "1" else f"tp {value}",

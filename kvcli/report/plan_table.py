@@ -16,6 +16,7 @@ from kvcli.units import (
     format_parameters,
     format_seconds,
     format_tokens,
+    plural,
 )
 
 CSV_COLUMNS: tuple[tuple[str, Callable[[Plan], object]], ...] = (
@@ -99,8 +100,8 @@ def _common(plans: Sequence[Plan]) -> str:
     """What all rows share, in words: it has no column."""
     facts = (
         {plan.spec.name for plan in plans},
-        {f"{plan.workload.context_tokens:,} tokens" for plan in plans},
-        {f"{plan.workload.batch_size:,} sequence{'s' if plan.workload.batch_size > 1 else ''}" for plan in plans},
+        {plural(plan.workload.context_tokens, "token") for plan in plans},
+        {plural(plan.workload.batch_size, "sequence") for plan in plans},
         {f"{plan.cache.kv.label} cache" for plan in plans},
         {f"{plan.weights.dtype} weights" for plan in plans},
         {f"stored by {plan.cache.engine} {plan.cache.engine_version}".strip() for plan in plans},
@@ -137,7 +138,7 @@ def cause_lines(plans: Sequence[Plan]) -> list[str]:
     facts = [
         (
             plan.spec.name,
-            f"{plan.workload.context_tokens:,} tokens",
+            plural(plan.workload.context_tokens, "token"),
             f"batch {plan.workload.batch_size:,}",
             _devices(plan),
             plan.cache.kv.label,
@@ -179,9 +180,10 @@ def _print_one(plan: Plan) -> None:
 
 def plan_title(plan: Plan) -> str:
     spec, work = plan.spec, plan.workload
-    sequences = "1 sequence" if work.batch_size == 1 else f"{work.batch_size:,} sequences"
+    sequences = plural(work.batch_size, "sequence")
+    tokens = f"{format_tokens(work.context_tokens)} token{'' if work.context_tokens == 1 else 's'}"
     parameters = f"{format_parameters(spec.parameters)} parameters"
-    return f"{spec.name}: {parameters}, {sequences} of {format_tokens(work.context_tokens)} tokens, {plan.cache.kv.label} cache"
+    return f"{spec.name}: {parameters}, {sequences} of {tokens}, {plan.cache.kv.label} cache"
 
 
 def full_title(plan: Plan) -> str:

@@ -100,24 +100,8 @@ def test_a_solved_plan_says_what_it_hangs_on_and_what_surely_fits(kvcli):
     most = int(surely.replace(",", ""))
     verdicts = [json.loads(kvcli(*command, "--ctx", str(n), "--json").out)["memory"]["verdict"] for n in (most, most + 1)]
     assert verdicts == ["fits", "fits_if"]
-    none = kvcli(
-        *[
-            "plan",
-            "llama3.1-70b",
-            "--weights",
-            "q4_k_m",
-            "--device",
-            "rtx3090",
-            "--devices",
-            "2",
-            "--kv-dtype",
-            "q8_0",
-            "--batch",
-            "4",
-            "--solve",
-            "ctx",
-        ]
-    )
+    words = "--weights q4_k_m --device rtx3090 --devices 2 --kv-dtype q8_0 --batch 4 --solve ctx"
+    none = kvcli("plan", "llama3.1-70b", *words.split())
     said = " ".join(none.out.split())
     assert "longest context: 11,599 (only if overheads stay under 142.3 KiB)" in said
     assert "with overheads at their high ends too: none" in said
@@ -193,3 +177,11 @@ def test_a_required_sweep_fails_only_where_all_its_points_do(kvcli):
         [3],
     )
     assert kvcli(*command, "tp=3,5").code == 2
+
+
+def test_one_is_no_plural(kvcli):
+    assert "1 sequence of 1 token," in kvcli("plan", "llama3-8b", "--ctx", "1").out
+    command = ("plan", "llama3.1-8b", "--ctx", "32k", "--device", "l4", "--require", "batch>=1")
+    assert "at most 1 sequence passes (" in kvcli(*command).out
+    out = kvcli("plan", "llama3.1-8b", "--ctx", "32k", "--device", "l4", "--explain").out
+    assert "1 sequences" not in out

@@ -18,6 +18,7 @@ from kvcli.plan.build import build
 from kvcli.plan.plan import Plan
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.sharing.offload import Offload
+from kvcli.units import plural
 
 UNKNOWNS = ("ctx", "batch", "devices", "tp", "kv-dtype", "device", "ngl", "n-cpu-moe")
 #: More sequences than one instance serves.
@@ -118,9 +119,8 @@ def _batch(request: PlanRequest, goal: Goal) -> Solved:
         return Solved("batch", None, None, plan, why, f"not even one sequence passes: {misses(plan, why)}")
     plan = build(at_batch(request, value))
     if not why and running:
-        return Solved(
-            "batch", value, plan, None, "max sequences", f"the scheduler runs {running:,} sequences together, and all of them pass"
-        )
+        most = f"the scheduler runs {plural(running, 'sequence')} together" + (", and all of them pass" if running > 1 else "")
+        return Solved("batch", value, plan, None, "max sequences", most)
     if not why:
         return Solved("batch", value, plan, None, "search limit", f"{value:,} sequences pass, and more are not tried")
     if why == "engine":
