@@ -211,7 +211,7 @@ def plan(
     batches = parse_counts(",".join(over.get("batch", [batch])), "--batch")
     lengths = ",".join(over["ctx"]) if "ctx" in over else ctx
     asks = bool(require or solve or emit)
-    contexts = [contexts_of(spec, lengths, human and not explain and not asks) for spec in specs]
+    contexts = [contexts_of(spec, lengths, human and not explain and not asks, prompt) for spec in specs]
     points = sum(map(len, contexts)) * len(batches) * len(parts) * len(rules) * len(splits) * len(kinds)
     check_points(points)
     if points > MANY_POINTS:

@@ -282,6 +282,7 @@ def _latency(times: Latency, batch: int) -> dict[str, Any]:
         "prefill_bound": times.prefill.bound,
         "arithmetic_intensity": times.arithmetic_intensity,
         "ridge": times.ridge,
+        "ridge_of_bounds": times.ridge_of_bounds,
         "lines": [
             {"item": line.item, "amount": line.amount, "unit": line.unit.value, "basis": _basis(line), "formula": line.formula.call()}
             for line in times.ledger

@@ -70,7 +70,7 @@ def print_budget(plan: Plan) -> None:
     if memory is None or plan.device is None:
         return
     print_title(budget_title(plan))
-    print_bar(memory)
+    print_bar(plan, memory)
     print()
     _table(budget_rows(memory), "").print()
     print()

@@ -35,6 +35,8 @@ def _floors(plan: Plan, times: Latency, device: Accelerator) -> Table:
     batch = plan.workload.batch_size
     ridge = f"ridge {four_digits(times.ridge)} FLOP/B" if times.ridge else "ridge unknown"
     unknown = "" if peak else ", peak unknown"
+    if times.ridge and times.ridge_of_bounds and abs(times.ridge_of_bounds / times.ridge - 1) > 0.005:
+        ridge += f", {four_digits(times.ridge_of_bounds)} at the floors' rates"
     rows = [
         [
             "decode step",
