@@ -250,7 +250,7 @@ def plan(
         }
         given |= {"device": device, "ngl": ngl, "n-cpu-moe": n_cpu_moe}
         view = next((name for name, on in (("json", as_json), ("csv", as_csv), ("md", as_md), ("explain", explain)) if on), "")
-        print_answers(requests, require or [], solving, emit, view, bool(given.get(solving or "")), local, ranked, files)
+        print_answers(requests, require or [], solving, emit, view, bool(given.get(solving or "")), local, ranked, files, list(over))
         return
     plans, failed = built(requests, sweeping=bool(over))
     if files is not None:
@@ -270,6 +270,10 @@ def plan(
         print(json.dumps(plans_document(plans, failed), separators=(",", ":"), allow_nan=False))
     else:
         _print_human(plans, explain, as_csv, as_md, local)
+        if failed:
+            from kvcli.report.matrix import print_lost
+
+            print_lost(failed, list(over))
 
 
 def _print_human(plans: list[Plan], explain: bool, as_csv: bool, as_md: bool, local: list[Notice]) -> None:

@@ -31,7 +31,7 @@ def plans_document(plans: Sequence[Plan], failed: Sequence[FailedPoint] = ()) ->
     if len(plans) == 1 and not failed:
         return plan_document(plans[0])
     found: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "plans": [plan_document(plan) for plan in plans]}
-    return {**found, "failed": [_failed(each) for each in failed]} if failed else found
+    return {**found, "failed": [failed_point(each) for each in failed]} if failed else found
 
 
 class FailedPoint(Protocol):
@@ -44,7 +44,7 @@ class FailedPoint(Protocol):
     def error(self) -> KvcliError: ...
 
 
-def _failed(point: FailedPoint) -> dict[str, Any]:
+def failed_point(point: FailedPoint) -> dict[str, Any]:
     request, error = point.request, point.error
     return {
         "model": request.spec.name,

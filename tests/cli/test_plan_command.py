@@ -122,7 +122,7 @@ def test_the_human_view_reads_at_80_columns_without_colour(kvcli):
 
 def test_explain_shows_every_equation_with_its_numbers(kvcli):
     out = kvcli("plan", "llama3-8b", "--ctx", "32k", "--device", "h100-sxm5-80", "--explain").out
-    assert "32 layers x 32,768 visible tokens x 1 sequences x 4,096 B, where 4,096 B = 8 KV heads x (128 x 16 + 128 x 16) bits / 8" in out
+    assert "32 layers x 32,768 visible tokens x 1 sequence x 4,096 B, where 4,096 B = 8 KV heads x (128 x 16 + 128 x 16) bits / 8" in out
     assert "19,304,816,640 B / 3,350,000,000,000 B/s" in out
     assert "0.005762632 s" in out
 
