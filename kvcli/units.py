@@ -187,9 +187,14 @@ def format_flops(amount: float) -> str:
     return f"{amount:,.0f} FLOP"
 
 
+def plural(count: int, word: str) -> str:
+    """`1 token`, `8,192 tokens`."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
 def format_tokens(count: int) -> str:
-    """Plain digits with separators; whole binary thousands also in `k`: `32,768 (32k)`."""
-    if count >= 1024 and count % 1024 == 0:
+    """Plain digits with separators; whole binary thousands that read as such also in `k`: `32,768 (32k)`."""
+    if 1024 <= count < 100_000 * 1024 and count % 1024 == 0:
         return f"{count:,} ({count // 1024}k)"
     return f"{count:,}"
 

@@ -13,7 +13,7 @@ SETTINGS: dict[str, str] = {
     "context_tokens": "int: the longest sequence the engine admits; 'auto' where the engine lowers it until it fits",
     "longer_allowed": "bool: more than the model's positions are admitted, or may be",
     "slots": "int: llama.cpp's sequences, each with context_tokens of its own unless kv_unified",
-    "kv_unified": "bool",
+    "kv_unified": "bool: all slots share one buffer of context_tokens",
     "swa_full": "bool: llama.cpp keeps windows in full",
     "ubatch": "int tokens",
     "max_sequences": "int: the most the scheduler runs together",

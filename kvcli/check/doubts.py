@@ -66,6 +66,7 @@ OPENS: dict[str, Doubt] = {
     **dict.fromkeys(("kv_on_host", "lora_rank_unknown", "context_dealt"), Doubt(MEMORY, SAME_WEIGHTS)),
     **dict.fromkeys(("drafted_tokens_assumed", "drafter_not_said"), Doubt(frozenset(["KV006", "KV015"]))),
     **dict.fromkeys(("uneven_group", "several_gpu_resources"), Doubt(frozenset(["KV014"]))),
+    "cpu_tag": Doubt(CERTAIN - {"KV003"}),
     # what an engine or the cluster does not read, or refuses; what is counted as less than it is; what another rule says
     **dict.fromkeys(("stray_word", "repeated_option", "variable_not_read", "not_a_string", "not_a_list", "misspelled_option"), _NOTHING),
     **dict.fromkeys(("more_not_modelled", "speculation_not_modelled", "kv_tier_unknown", "no_model", "no_such_node"), _NOTHING),
@@ -134,7 +135,7 @@ def softened(
     why = doubt(outcome.rule, deployment, pool, every_branch, fits)
     if why is None:
         return outcome
-    return outcome._replace(level="warning", message=f"{outcome.message}: that is not certain, because {why.message}")
+    return outcome._replace(level="warning", message=f"not certain: {outcome.message}. It may be otherwise, because {why.message}")
 
 
 def failing_branches(found: Iterable[tuple[Deployment, str, Sequence[Outcome], Fits]]) -> set[tuple[Place, str]]:

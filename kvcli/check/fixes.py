@@ -8,8 +8,8 @@ from collections.abc import Callable
 from kvcli.check import splits
 from kvcli.check.case import Case, planned
 from kvcli.check.lengths import Passes, longest_context, may_fit, surely_fits
-from kvcli.check.requests import may_take_whole
-from kvcli.check.words import spelled
+from kvcli.check.requests import default_context, flag, may_take_whole
+from kvcli.check.words import spelled, written
 from kvcli.errors import BadInput, NotModelled
 from kvcli.hardware.mig import is_slice, larger
 from kvcli.plan.answers.search import largest
@@ -41,12 +41,15 @@ def _length(case: Case, longest: int) -> str:
     """The longest that fits for sure, and up to which it may fit."""
     own = case.asked.request.workload.context_tokens if case.asked else 0
     sure = 0 if case.without else longest_context(case, surely_fits)
+    if case.found.spec is not None and not flag(case.deployment, "longer_allowed"):  # what passes here passes KV003 too
+        trained = default_context(case.deployment, case.found.spec)
+        sure, longest = min(sure, trained), min(longest, trained)
     longest = min(longest, own)
     if not sure:
-        return f"{spelled(case, 'context_tokens', longest)} (if overheads stay low)" if longest < own else ""
+        return f"{spelled(case, 'context_tokens', longest)} (with a warning, if overheads stay low)" if longest < own else ""
     if sure >= own:
         return ""
-    more = f" (up to {longest} if overheads stay low)" if longest > sure else ""
+    more = f" (up to {written(case, longest)} with a warning, if overheads stay low)" if longest > sure else ""
     return f"{spelled(case, 'context_tokens', sure)}{more}"
 
 
@@ -105,7 +108,7 @@ def _surest(kind: Callable[[Case, Passes], str], case: Case) -> str:
     if sure:
         return sure
     perhaps = kind(case, may_fit)
-    return f"{perhaps} (if overheads stay low)" if perhaps else ""
+    return f"{perhaps} (with a warning, if overheads stay low)" if perhaps else ""
 
 
 def _context(case: Case, passes: Passes) -> str:
@@ -152,7 +155,7 @@ def _devices(case: Case) -> str:
         found = splits.Fewest(None, found.perhaps or found.sure)
     if found.sure:
         return splits.named(case, found.sure)
-    return f"{splits.named(case, found.perhaps)} (if overheads stay low)" if found.perhaps else ""
+    return f"{splits.named(case, found.perhaps)} (with a warning, if overheads stay low)" if found.perhaps else ""
 
 
 def larger_slice(case: Case, passes: Passes) -> str:

@@ -25,7 +25,8 @@ class GpuRequest(NamedTuple):
 
     `amount` None: not said (or not literal). `resource` as written (`nvidia.com/gpu`, `amd.com/gpu`, `nvidia.com/mig-3g.40gb`);
     `profile` of a MIG slice (`3g.40gb`); `shared`: time slicing or MPS, so the memory is not this container's alone; `cards`: names
-    that node selectors, affinities or claims ask for, as written (any may be met); `hosts`: instances that serve one model together.
+    that node selectors, affinities or claims ask for, as written (any may be met); `hosts`: instances that serve one model together;
+    `fewer`: a variable hides some of them, and how many is only known where it runs.
     """
 
     amount: int | None
@@ -36,6 +37,12 @@ class GpuRequest(NamedTuple):
     cards: tuple[Word, ...] = ()
     hosts: int = 1
     said: str = ""
+    fewer: bool = False
+
+    @property
+    def asked(self) -> str:
+        """How the amount comes about: `requested`, or `visible` where a variable hides others."""
+        return "visible" if "VISIBLE_DEVICES" in self.said else "requested"
 
     def of(self, amount: int) -> str:
         """Another amount, as one would write it in the same place; `said` shows how, with {} for the number."""

@@ -96,6 +96,7 @@ def engine_of(deployment: Deployment, context_tokens: int, assumed: list[str]) -
         assumed.append(f"{name} has no storage rule: what no engine can do without is counted")
         return policy("ideal")
     sequences, chunk = number(deployment, "slots"), prefill_chunk(deployment, context_tokens)
+    shared = flag(deployment, "kv_unified") and name == "llama.cpp"
     return policy(
         name,
         EngineOptions(
@@ -104,7 +105,9 @@ def engine_of(deployment: Deployment, context_tokens: int, assumed: list[str]) -
             page_size=number(deployment, "block_tokens") if name == "sglang" else None,
             ubatch=number(deployment, "ubatch") if name == "llama.cpp" else None,
             parallel=sequences if name in ("llama.cpp", "ollama") else None,
-            kv_unified=flag(deployment, "kv_unified") and name == "llama.cpp",
+            kv_unified=shared,
+            # then the longest sequence may take all of the one buffer
+            shared_tokens=context_tokens if shared else None,
             swa_full=flag(deployment, "swa_full") and name == "llama.cpp",
             max_num_batched_tokens=chunk,
             drafted=drafted(deployment),

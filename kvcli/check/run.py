@@ -16,6 +16,7 @@ from kvcli.check.nodes import Place
 from kvcli.check.reach import could_fit
 from kvcli.check.rules import known, memory, shape, time
 from kvcli.check.verdict import Cell, Measures, Outcome, Report, Waiver
+from kvcli.check.words import plural
 from kvcli.errors import BadInput
 from kvcli.plan.time.limits import tpot_floor_s, ttft_floor_s
 
@@ -107,7 +108,18 @@ def _cell(case: Case, said: list[Outcome], lost: set[tuple[Place, str]], today: 
         outcomes=tuple(sorted(outcomes, key=lambda each: each.rule)),
         measures=numbers,
         assumed=assumed,
+        memory_of=_memory_of(case, numbers),
     )
+
+
+def _memory_of(case: Case, numbers: Measures) -> str:
+    """Whose memory the numbers have, where it is all users' at once, of one instance."""
+    one, used, asked = case.plan.memory if case.plan else None, numbers.memory_bytes, case.asked
+    if one is None or used is None or used <= one.total_bytes or not case.load.users or asked is None:
+        return ""
+    longest = asked.request.workload.context_tokens
+    count = -(-case.load.users // max(1, case.deployment.replicas))
+    return f"{plural(count, 'sequence')} of {plural(min(case.load.context_p99 or longest, longest), 'token')} at once"
 
 
 def _waived(outcome: Outcome, case: Case, device: str, today: datetime.date) -> Outcome:

@@ -12,6 +12,8 @@ from kvcli.plan.sharing.split import Split
 
 #: Devices of a usual node, in which tensor ranks stay; and the most that are proposed where no pool says how many there are.
 NODE, MOST_DEVICES = 8, 64
+#: Engines that deal layers to whatever devices they see.
+DEALS_LAYERS = ("llama.cpp", "ollama")
 
 
 def most_devices(case: Case) -> int:
@@ -57,7 +59,8 @@ def fewest(case: Case) -> Fewest:
     request, most, perhaps = case.asked.request, most_devices(case), None
     # however a model is shared, its weights and its cache must be somewhere
     needed = case.plan.weights.resident_bytes + case.plan.cache.needed_bytes + case.plan.cache.state_bytes
-    for alike in (*([split] for split in more_ranks(request.split, most)), *more_stages(request.split, most)):
+    stages = more_stages(request.split, most) if takes_stages(case) else ()
+    for alike in (*([split] for split in more_ranks(request.split, most)), *stages):
         if not alike or alike[0].tensor * alike[0].pipeline * case.part.usable_bytes < needed:
             continue
         plans = ((split, planned(request._replace(split=split))) for split in alike)
@@ -72,13 +75,19 @@ def fewest(case: Case) -> Fewest:
 def named(case: Case, split: Split) -> str:
     """`--tensor-parallel-size 2 on 2 x l4`."""
     part = case.part.id if case.part else ""
-    if case.deployment.engine in ("llama.cpp", "ollama"):  # they deal layers to whatever devices they see
+    if case.deployment.engine in DEALS_LAYERS:
         return f"{split.devices} x {part}"
     own = case.asked.request.split if case.asked else split
     words = [spelled(case, "tensor_parallel", split.tensor)]
     if split.pipeline > 1 or own.pipeline > 1:
         words.append(spelled(case, "pipeline_parallel", split.pipeline))
     return f"{' '.join(words)} on {split.devices} x {part}"
+
+
+def takes_stages(case: Case) -> bool:
+    """Whether the engine can deal layers among devices: TGI cannot."""
+    engine = case.deployment.engine
+    return engine in DEALS_LAYERS or engine not in OPTIONS or "pipeline_parallel" in OPTIONS[engine]
 
 
 def takes_ranks(case: Case) -> bool:

@@ -67,7 +67,8 @@ class Measures(NamedTuple):
 
 class Cell(NamedTuple):
     """A target on one device of the fleet. `device` is the fleet's name for it, or the part's. `before`: the baseline's numbers, None
-    where it has none. `known`: rules and levels that the baseline already holds. `assumed`: defaults that were taken, one sentence each."""
+    where it has none. `known`: rules and levels that the baseline already holds. `assumed`: defaults that were taken, one sentence each.
+    `memory_of`: whose memory `measures` has, where it is more than KV001's one request."""
 
     target: str
     device: str
@@ -77,6 +78,7 @@ class Cell(NamedTuple):
     before: Measures | None = None
     known: tuple[tuple[str, str], ...] = ()
     assumed: tuple[str, ...] = ()
+    memory_of: str = ""
 
     @property
     def verdict(self) -> Literal["fail", "warn", "pass"]:

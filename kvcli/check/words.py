@@ -70,6 +70,11 @@ def spelled(case: Case, key: str, value: int | float | str) -> str:
     return f"{option}={value}" if option.isupper() else f"{option} {value}"
 
 
+def written(case: Case, tokens: int) -> str:
+    """The number alone of a length, as one would write it there."""
+    return re.split("[ =]", spelled(case, "context_tokens", tokens))[-1]
+
+
 def _llama(case: Case, key: str, value: int | float | str) -> str:
     if key == "context_tokens":
         slots = case.setting("slots")

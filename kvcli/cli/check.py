@@ -91,7 +91,7 @@ def _passed_over(report: Report) -> None:
         from kvcli.report.check.shown import plain
 
         for line in report.passed_over:
-            print(f"kvcli: passed over, since nothing in it names an engine: {plain(line)}", file=sys.stderr)
+            print(f"kvcli: passed over, since nothing in it starts an engine: {plain(line)}", file=sys.stderr)
 
 
 def _distinct(files: list[str], outputs: dict[str, str | None]) -> None:

@@ -211,7 +211,7 @@ def plan(
     batches = parse_counts(",".join(over.get("batch", [batch])), "--batch")
     lengths = ",".join(over["ctx"]) if "ctx" in over else ctx
     asks = bool(require or solve or emit)
-    contexts = [contexts_of(spec, lengths, human and not explain and not asks) for spec in specs]
+    contexts = [contexts_of(spec, lengths, human and not explain and not asks, prompt) for spec in specs]
     points = sum(map(len, contexts)) * len(batches) * len(parts) * len(rules) * len(splits) * len(kinds)
     check_points(points)
     if points > MANY_POINTS:
@@ -250,7 +250,7 @@ def plan(
         }
         given |= {"device": device, "ngl": ngl, "n-cpu-moe": n_cpu_moe}
         view = next((name for name, on in (("json", as_json), ("csv", as_csv), ("md", as_md), ("explain", explain)) if on), "")
-        print_answers(requests, require or [], solving, emit, view, bool(given.get(solving or "")), local, ranked, files)
+        print_answers(requests, require or [], solving, emit, view, bool(given.get(solving or "")), local, ranked, files, list(over))
         return
     plans, failed = built(requests, sweeping=bool(over))
     if files is not None:
@@ -270,6 +270,10 @@ def plan(
         print(json.dumps(plans_document(plans, failed), separators=(",", ":"), allow_nan=False))
     else:
         _print_human(plans, explain, as_csv, as_md, local)
+        if failed:
+            from kvcli.report.matrix import print_lost
+
+            print_lost(failed, list(over))
 
 
 def _print_human(plans: list[Plan], explain: bool, as_csv: bool, as_md: bool, local: list[Notice]) -> None:

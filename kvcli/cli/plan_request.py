@@ -213,16 +213,17 @@ def device_of(name: str, own: tuple[Accelerator, ...] = ()) -> Accelerator:
     return find(name, own)
 
 
-def contexts_of(spec: ModelSpec, asked: str | None, column: bool) -> list[int]:
-    """The contexts asked for; without any the trained maximum, and for people a column of lengths up to it."""
+def contexts_of(spec: ModelSpec, asked: str | None, column: bool, prompt_tokens: int = 0) -> list[int]:
+    """The contexts asked for; without any the trained maximum, and for people a column of lengths up to it, from the prompt's on."""
     if asked is not None:
         return parse_counts(asked, "--ctx")
-    longest = spec.max_context_tokens
+    longest = max(spec.max_context_tokens, prompt_tokens)
     if not column:
         return [longest]
-    lengths = []
+    lengths = [prompt_tokens] if 0 < prompt_tokens < longest else []
     length = 1024
     while length < longest:
-        lengths.append(length)
+        if length > prompt_tokens:
+            lengths.append(length)
         length *= 4 if longest > 65536 else 2
     return [*lengths, longest]

@@ -68,12 +68,12 @@ class Latent(NamedTuple):
     def index_bytes(self, kv: KvTypes) -> int:
         return (self.index_dtype or kv.key).bytes_for(self.index_dim) if self.index_dim else 0
 
-    def _index_rows(self, tokens: int) -> int:
+    def index_rows(self, tokens: int) -> int:
         """Index keys, and the gates that open pools need."""
         return tokens if self.index_pool == 1 else tokens // self.index_pool + 2 * (tokens % self.index_pool)
 
     def needed_bytes(self, tokens: int, kv: KvTypes) -> int:
-        return self.row_bytes(kv) * self.visible_tokens(tokens) + self.index_bytes(kv) * self._index_rows(tokens)
+        return self.row_bytes(kv) * self.visible_tokens(tokens) + self.index_bytes(kv) * self.index_rows(tokens)
 
     def state_bytes(self, dtype: DType, encoder_tokens: int) -> int:
         return 0
@@ -83,7 +83,7 @@ class Latent(NamedTuple):
         return visible if self.index_topk is None else min(visible - still_open, self.index_topk) + still_open
 
     def read_bytes(self, tokens: int, kv: KvTypes) -> int:
-        return self.row_bytes(kv) * self._attended(self.visible_tokens(tokens)) + self.index_bytes(kv) * self._index_rows(tokens)
+        return self.row_bytes(kv) * self._attended(self.visible_tokens(tokens)) + self.index_bytes(kv) * self.index_rows(tokens)
 
     def written_bytes(self, kv: KvTypes) -> int:
         return self.row_bytes(kv) + self.index_bytes(kv) * (1 if self.index_pool == 1 else 2)
@@ -160,17 +160,22 @@ class Compressed(NamedTuple):
         return kv.key.bytes_for(self.dim) + (kv.key.bytes_for(self.index_dim) if self.index_dim else 0)
 
     def open_token_bytes(self, kv: KvTypes) -> int:
-        """A token of an entry not yet closed: values and gates, in CSA of two streams each."""
+        return self._open_token_rows * self.entry_bytes(kv)
+
+    @property
+    def _open_token_rows(self) -> int:
+        """A token of an entry not yet closed has a row of values and one of gates, in CSA of two streams each."""
+        return (4 if self.index_dim else 2) if self.ratio else 0
+
+    def open_rows(self, tokens: int) -> int:
+        """Rows of open tokens, and in CSA one stream's values and gates of the tokens of the last closed entry."""
         if not self.ratio:
             return 0
-        return (4 if self.index_dim else 2) * self.entry_bytes(kv)
+        overlap = 2 * self.ratio if self.index_dim and tokens >= self.ratio else 0
+        return tokens % self.ratio * self._open_token_rows + overlap
 
     def open_bytes(self, tokens: int, kv: KvTypes) -> int:
-        """Open tokens, and in CSA one stream's values and gates of the tokens of the last closed entry."""
-        if not self.ratio:
-            return 0
-        overlap = 2 * self.ratio * self.entry_bytes(kv) if self.index_dim and tokens >= self.ratio else 0
-        return tokens % self.ratio * self.open_token_bytes(kv) + overlap
+        return self.open_rows(tokens) * self.entry_bytes(kv)
 
     def needed_bytes(self, tokens: int, kv: KvTypes) -> int:
         entries = self.entry_bytes(kv) * self.entries(tokens)

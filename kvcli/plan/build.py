@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from kvcli.dtypes import COMPUTE, KvTypes
 from kvcli.errors import BadInput, Notice
-from kvcli.ledger import Formula
-from kvcli.model.cache_records import Attention, CacheRecord
+from kvcli.model.cache_records import CacheRecord
 from kvcli.model.layers import LayerGroup, cache_bytes, written_bytes
 from kvcli.model.spec import ModelSpec
-from kvcli.plan.cache import CachePlan, CacheRow
+from kvcli.plan.cache import CachePlan, CacheRow, row_formula
 from kvcli.plan.plan import Plan
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.storage.policy import Stored
@@ -35,7 +34,7 @@ def build(request: PlanRequest) -> Plan:
 
         check_workload(workload)
     weights = weight_bytes(spec, request.weights)
-    kv, kv_notices = _kv_types(request)
+    kv, kv_notices = kv_types(request)
     shared = _shared(request, weights, kv)
     stored = shared.cache.stored if shared else request.engine.store(spec, workload, kv)
     cache = _cache(request, kv, stored, shared)
@@ -67,7 +66,7 @@ def build(request: PlanRequest) -> Plan:
         notices += _device_notices(request.device, weights, shared, host_rate)
         if times is None:
             notices.append(_no_floor(request.device, weights.read_bytes_per_step + cache.read_bytes_per_step))
-    plan = Plan(spec, workload, cache, weights, request.device, memory, times, tuple(notices), shared, draft, request.timing)
+    plan = Plan(spec, workload, cache, weights, request.device, memory, times, tuple(notices), shared, draft, request)
     if request.timing and request.timing.slo and times:
         from kvcli.plan.time.limits import limit_notices  # only those with a limit pay for it
 
@@ -106,7 +105,7 @@ def _cache_units(spec: ModelSpec, kv: KvTypes) -> tuple[str, ...]:
     return tuple(sorted(units))
 
 
-def _kv_types(request: PlanRequest) -> tuple[KvTypes, tuple[Notice, ...]]:
+def kv_types(request: PlanRequest) -> tuple[KvTypes, tuple[Notice, ...]]:
     """The types asked for, else the file's where the engine obeys it, else the engine's own."""
     spec, file = request.spec, request.spec.quantization
     plain = request.engine.auto_kv(spec)
@@ -170,27 +169,8 @@ def _row(group: LayerGroup, record: CacheRecord, request: PlanRequest, kv: KvTyp
         needed_bytes=sequences * needed,
         state_bytes=sequences * state,
         stored_bytes=stored_bytes,
-        formula=_formula(record, group.count, workload, kv, needed, state),
+        formula=row_formula(record, group.count, workload, kv, dtype),
     )
-
-
-def _formula(record: CacheRecord, layers: int, workload: Workload, kv: KvTypes, needed: int, state: int) -> Formula:
-    common = (("layers", layers), ("batch_size", workload.batch_size), ("context_tokens", workload.context_tokens))
-    if isinstance(record, Attention) and not record.index_dim:
-        return Formula(
-            "attention_cache",
-            (
-                *common,
-                ("num_key_value_heads", record.num_key_value_heads),
-                ("key_dim", record.key_dim),
-                ("value_dim", record.value_dim),
-                ("visible_tokens", record.visible_tokens(workload.context_tokens) if record.owns_cache else 0),
-                ("key_bits", kv.key.bits_per_element),
-                ("value_bits", kv.value.bits_per_element),
-                ("bytes_per_token_and_layer", record.token_bytes(kv)),
-            ),
-        )
-    return Formula("record_cache", (*common, ("needed_bytes_of_one", needed), ("state_bytes_of_one", state)))
 
 
 #: what floors say of links

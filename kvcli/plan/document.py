@@ -31,7 +31,7 @@ def plans_document(plans: Sequence[Plan], failed: Sequence[FailedPoint] = ()) ->
     if len(plans) == 1 and not failed:
         return plan_document(plans[0])
     found: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "plans": [plan_document(plan) for plan in plans]}
-    return {**found, "failed": [_failed(each) for each in failed]} if failed else found
+    return {**found, "failed": [failed_point(each) for each in failed]} if failed else found
 
 
 class FailedPoint(Protocol):
@@ -44,7 +44,7 @@ class FailedPoint(Protocol):
     def error(self) -> KvcliError: ...
 
 
-def _failed(point: FailedPoint) -> dict[str, Any]:
+def failed_point(point: FailedPoint) -> dict[str, Any]:
     request, error = point.request, point.error
     return {
         "model": request.spec.name,
@@ -282,6 +282,7 @@ def _latency(times: Latency, batch: int) -> dict[str, Any]:
         "prefill_bound": times.prefill.bound,
         "arithmetic_intensity": times.arithmetic_intensity,
         "ridge": times.ridge,
+        "ridge_of_bounds": times.ridge_of_bounds,
         "lines": [
             {"item": line.item, "amount": line.amount, "unit": line.unit.value, "basis": _basis(line), "formula": line.formula.call()}
             for line in times.ledger

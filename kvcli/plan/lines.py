@@ -98,12 +98,13 @@ def latency_on(
         numbers = (("bytes", draft.read_bytes_per_draft),)
         reads.append(Line("draft_read", draft.read_bytes_per_draft, Unit.BYTES, Formula("draft_read", numbers)))
     decode = steps.decode(tuple(reads))
-    peak, rate = device.peak(*steps.units), device.bandwidth_bytes_per_s  # a roofline is drawn with nominal rates
+    peak, rate = device.peak(*steps.units), device.bandwidth_bytes_per_s
     times = Latency(
         decode=decode,
         prefill=steps.prefill(reads[0], batch),
         arithmetic_intensity=steps.intensity(tokens, batch),
         ridge=peak / rate if peak and rate else None,
+        ridge_of_bounds=steps.peak_flops / device.bandwidth_bound_bytes_per_s if peak else None,
         tokens_per_step=steps.tokens,
         steps=steps,
     )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kvcli.hardware.accelerators import Accelerator
     from kvcli.plan.budget.memory import MemoryPlan
     from kvcli.plan.drafter import DraftPlan
+    from kvcli.plan.request import PlanRequest
     from kvcli.plan.sharing.shared import Shared
     from kvcli.plan.time.latency import Latency
     from kvcli.plan.time.options import Timing
@@ -30,7 +31,11 @@ class Plan(NamedTuple):
     notices: tuple[Notice, ...]
     shared: Shared | None = None
     draft: DraftPlan | None = None
-    asked_timing: Timing | None = None
+    request: PlanRequest | None = None
+
+    @property
+    def asked_timing(self) -> Timing | None:
+        return self.request.timing if self.request else None
 
     @property
     def timing(self) -> Timing:

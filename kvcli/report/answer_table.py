@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from kvcli.plan.answers.answer import Answer
 from kvcli.plan.answers.search import Solved
-from kvcli.report.plan_table import print_terminal
+from kvcli.report.plan_table import fullest, print_terminal
 from kvcli.report.table import Column, Table, say
-from kvcli.units import format_bytes, format_seconds
+from kvcli.units import format_seconds
 
 _WHAT = {
     "ctx": "longest context",
@@ -46,8 +46,10 @@ def _solved(solved: Solved) -> str:
     if solved.value is None:
         return f"{what}: none - {solved.reason}"
     if isinstance(solved.value, tuple):
-        return f"{what}: {', '.join(solved.value)}"
+        return f"{what}: {', '.join(solved.value)} - {solved.reason}"
     value = f"{solved.value:,}" if isinstance(solved.value, int) else solved.value
+    if solved.plan is not None and solved.plan.memory is not None and solved.plan.memory.condition:
+        value += f" (only if {solved.plan.memory.condition})"
     return f"{what}: {value} - {solved.binding} binds: {solved.reason}" if solved.beyond else f"{what}: {value} - {solved.reason}"
 
 
@@ -72,7 +74,7 @@ def many_table(answers: Sequence[Answer]) -> Table:
                 plan.cache.kv.label,
                 solved,
                 each.solved.binding if each.solved else "",
-                format_bytes(plan.device_bytes),
+                fullest(plan),
                 format_seconds(plan.latency.decode.seconds) if plan.latency else "",
                 "yes" if each.yes else "no: " + (", ".join(unmet) or "nothing solves"),
             ]

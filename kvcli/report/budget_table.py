@@ -38,6 +38,9 @@ NAMES = {
     "offload_tier": "tier of offloaded cache",
 }
 
+#: A verdict in a column.
+VERDICTS = {"fits": "yes", "fits_if": "maybe", "does_not_fit": "no"}
+
 COLUMNS = (Column("memory", right=False), Column("at least"), Column("at most"), Column("from", right=False))
 
 
@@ -55,9 +58,7 @@ def verdict(memory: MemoryPlan) -> str:
     if memory.verdict == "fits":
         return "fits"
     if memory.verdict == "fits_if":
-        if memory.high_bytes <= memory.usable_bytes:
-            return "fits only if the host's prompts leave room"
-        return f"fits only if overheads stay under {format_bytes(memory.overheads_at_most_bytes)}"
+        return f"fits only if {memory.condition}"
     if memory.headroom_bytes >= 0:
         return "does not fit the host"
     return f"does not fit: {format_bytes(-memory.headroom_bytes)} too much"
@@ -69,7 +70,7 @@ def print_budget(plan: Plan) -> None:
     if memory is None or plan.device is None:
         return
     print_title(budget_title(plan))
-    print_bar(memory)
+    print_bar(plan, memory)
     print()
     _table(budget_rows(memory), "").print()
     print()

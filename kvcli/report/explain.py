@@ -9,7 +9,7 @@ from kvcli.ledger import Formula, Line, Unit
 from kvcli.plan.budget.memory import MemoryPlan
 from kvcli.plan.lines import cache_line, draft_lines, weights_line
 from kvcli.plan.plan import Plan
-from kvcli.units import exact_bytes, format_bytes, format_flops, format_seconds
+from kvcli.units import exact_bytes, format_bytes, format_flops, format_seconds, plural
 
 #: equation name -> how it reads
 EQUATIONS = {
@@ -18,8 +18,32 @@ EQUATIONS = {
         " where {bytes_per_token_and_layer:,} B = {num_key_value_heads} KV heads x"
         " ({key_dim} x {key_bits:g} + {value_dim} x {value_bits:g}) bits / 8"
     ),
-    "record_cache": (
-        "{layers} layers x {batch_size} x ({needed_bytes_of_one:,} B for {context_tokens:,} tokens + {state_bytes_of_one:,} B of state)"
+    "attention_index_cache": (
+        "{layers} layers x {batch_size} sequences x ({visible_tokens:,} visible tokens x {num_key_value_heads} KV heads x"
+        " ({key_dim} x {key_bits:g} + {value_dim} x {value_bits:g}) bits"
+        " + {index_keys:,} index keys x {index_dim} x {key_bits:g} bits) / 8"
+    ),
+    "latent_cache": (
+        "{layers} layers x {visible_tokens:,} visible tokens x {batch_size} sequences x ({rank} of the rank + {rope_dim} of the rotary key)"
+        " x {key_bits:g} bits / 8"
+    ),
+    "latent_index_cache": (
+        "{layers} layers x {batch_size} sequences x ({visible_tokens:,} visible tokens x"
+        " ({rank} of the rank + {rope_dim} of the rotary key) x {key_bits:g} bits"
+        " + {index_rows:,} index rows x {index_dim} x {index_bits:g} bits) / 8"
+    ),
+    "compressed_cache": (
+        "{layers} layers x {batch_size} sequences x ({visible_tokens:,} visible tokens x {dim}"
+        " + ({entries:,} entries + {open_rows:,} rows of entries not yet closed) x ({dim} + {index_dim} of the indexer))"
+        " x {key_bits:g} bits / 8"
+    ),
+    "recurrent_state": (
+        "{layers} layers x {batch_size} sequences x ({conv_channels:,} channels x {conv_columns} columns x {conv_bits:g} bits"
+        " + {state_elements:,} of state x {state_bits:g} bits + {plain_elements:,} carried beside x {plain_bits:g} bits) / 8"
+    ),
+    "cross_cache": (
+        "{layers} layers x {encoder_tokens:,} encoder tokens x {batch_size} sequences x {num_key_value_heads} KV heads"
+        " x ({key_dim} + {value_dim}) x {bits:g} bits / 8"
     ),
     "weights": "({matrix_parameters:,} x {bits_each:g} bits + {other_parameters:,} x {other_bits_each:g} bits) / 8",
     "weights_read": (
@@ -90,7 +114,8 @@ def equation(formula: Formula) -> str:
         kinds = dtypes.PLAIN | dtypes.FILE_ONLY
         parts = " + ".join(f"{elements:,} x {kinds[name].bits_per_element:g} bits ({name})" for name, elements in formula.terms)
         return f"({parts}) / 8" + ("; tables that are looked up by row are left out" if formula.name.endswith("read") else "")
-    return EQUATIONS[formula.name].format(**dict(formula.terms))
+    text = " " + EQUATIONS[formula.name].format(**dict(formula.terms))
+    return text.replace(" 1 sequences", " 1 sequence")[1:]
 
 
 def _bytes(value: int) -> str:
@@ -154,7 +179,8 @@ def _budget(memory: MemoryPlan) -> list[tuple[str, str, str, str]]:
 
 def print_equations(plans: Sequence[Plan]) -> None:
     for plan in plans:
-        print(f"{plan.spec.name}: {plan.workload.batch_size:,} x {plan.workload.context_tokens:,} tokens, {plan.cache.kv.label} cache")
+        work = plan.workload
+        print(f"{plan.spec.name}: {work.batch_size:,} x {plural(work.context_tokens, 'token')}, {plan.cache.kv.label} cache")
         for item, value, text, basis in lines(plan):
             print(f"  {item}\n      {value}\n      = {text}\n      from {basis}")
         if plan.latency is None:

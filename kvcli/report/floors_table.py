@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from kvcli.hardware.accelerators import Accelerator
 from kvcli.hardware.match import find
+from kvcli.plan.budget.memory import memory_on
+from kvcli.plan.floors import Floor
 from kvcli.plan.lines import latency_on
 from kvcli.plan.plan import Plan
 from kvcli.plan.time.latency import Latency
+from kvcli.report.budget_table import VERDICTS
 from kvcli.report.table import Column, Table
 from kvcli.report.time_rows import time_rows
-from kvcli.units import format_bandwidth, format_bytes, format_flops, format_seconds, four_digits
+from kvcli.units import format_bandwidth, format_bytes, format_flops, format_seconds, four_digits, plural
 
 #: Parts that many people have or rent, for a plan without a device.
 WELL_KNOWN = ("rtx4090", "rtx5090", "l4", "l40s", "a100-sxm4-80", "h100-sxm5-80", "h200-sxm", "b200", "mi300x")
@@ -31,13 +34,20 @@ def _floors(plan: Plan, times: Latency, device: Accelerator) -> Table:
     peak = device.peak_bound(*plan.weights.multiply_units)
     batch = plan.workload.batch_size
     ridge = f"ridge {four_digits(times.ridge)} FLOP/B" if times.ridge else "ridge unknown"
+    unknown = "" if peak else ", peak unknown"
+    if times.ridge and times.ridge_of_bounds and abs(times.ridge_of_bounds / times.ridge - 1) > 0.005:
+        ridge += f", {four_digits(times.ridge_of_bounds)} at the floors' rates"
     rows = [
         [
             "decode step",
             format_seconds(times.decode.seconds),
-            f"at most {most_tokens_per_s(times, batch)} tokens/s; {times.decode.bound} binds",
+            f"at most {most_tokens_per_s(times, batch)} tokens/s; {_binds(times.decode)}{unknown}",
         ],
-        ["prefill", format_seconds(times.prefill.seconds), f"{plan.workload.prefill_tokens:,} tokens each; {times.prefill.bound} binds"],
+        [
+            "prefill",
+            format_seconds(times.prefill.seconds),
+            f"{plural(plan.workload.prefill_tokens, 'token')} each; {_binds(times.prefill)}{unknown}",
+        ],
         [
             "decode intensity",
             f"{four_digits(times.arithmetic_intensity)} FLOP/B",
@@ -51,17 +61,24 @@ def _floors(plan: Plan, times: Latency, device: Accelerator) -> Table:
     return Table([Column("", right=False), Column(""), Column("", right=False)], rows, title)
 
 
+def _binds(floor: Floor) -> str:
+    return f"{floor.bound.replace('_', ' ')} binds"
+
+
 def _well_known(plan: Plan) -> Table:
-    """Floors on some parts, computed from the same two ledger lines."""
+    """Floors on some parts, computed from the same two ledger lines, and the verdict of the budget that a plan on each has."""
     rows = []
     for part in map(find, WELL_KNOWN):
         times = latency_on(plan.spec, plan.workload, plan.weights, plan.cache, plan.shared, part, plan.draft, plan.timing.host_bytes_per_s)
-        fits = "" if part.usable_bytes is None else ("yes" if plan.device_bytes <= part.usable_bytes else "no")
+        memory = None
+        if plan.request is not None:
+            request = plan.request._replace(device=part)
+            memory = memory_on(request, plan.weights, plan.cache.kv, plan.cache, plan.shared, plan.draft)
         rows.append(
             [
                 part.id,
                 format_bytes(part.usable_bytes) if part.usable_bytes is not None else "any",
-                fits,
+                "" if memory is None else VERDICTS[memory.verdict],
                 format_seconds(times.decode.seconds),
                 most_tokens_per_s(times, plan.workload.batch_size),
                 format_seconds(times.prefill.seconds),
@@ -70,7 +87,7 @@ def _well_known(plan: Plan) -> Table:
     devices = "device" if plan.shared is None or plan.shared.split.alone else f"{plan.shared.split.devices} of"
     titles = (devices, "usable", "fits", "decode floor", "tokens/s max", "prefill floor")
     columns = [Column(title, right=title not in (devices, "fits")) for title in titles]
-    return Table(columns, rows, f"floors: {FLOOR}; fits: weights and cache alone")
+    return Table(columns, rows, f"floors: {FLOOR}; fits: overheads counted")
 
 
 def most_tokens_per_s(times: Latency, batch: int) -> str:

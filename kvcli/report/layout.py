@@ -1,10 +1,11 @@
 """How a table finds room: titles on several lines, less between columns, units in titles, and at last blocks below one another.
 
-Widths are characters. Numbers and names are never cut; only sentences are folded.
+Widths are characters. Numbers and names are never cut; sentences are folded, and names of a table's rows where there is no other way.
 """
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple, Protocol
@@ -51,6 +52,8 @@ class _Fitted(NamedTuple):
 STYLES = ((3, False, False), (3, True, False), (2, True, False), (2, True, True))
 #: The longest text that is kept on one line, and the least room of one that is not.
 LONGEST_NAME = 24
+#: Names that fold are given so much room.
+SHORTEST_NAME = 12
 #: Rows are told apart by numbers where there is no room to repeat their names.
 NUMBER = "#"
 #: What may follow a number as its unit.
@@ -66,6 +69,8 @@ def blocks(columns: Sequence[Titled], rows: Sequence[Sequence[str]], room: int) 
             return [_block(fitted, gap, rows)]
     named = [(gap, _deal(*_keys(fitted), gap, room)) for gap, fitted in styled]
     fit = [(gap, dealt) for gap, dealt in named if _fits(dealt, gap, room)]
+    if not fit and not any(column.key for column in columns):
+        fit = _under_names(styled, room)
     if not fit:
         numbers = [f"{number}" for number in range(1, len(rows) + 1)]
         number = _Fitted(NUMBER, max(len(NUMBER), *map(len, numbers)), True, False, True, numbers)
@@ -75,6 +80,29 @@ def blocks(columns: Sequence[Titled], rows: Sequence[Sequence[str]], room: int) 
     least = min(len(dealt) for _, dealt in fit)
     gap, dealt = next((gap, dealt) for gap, dealt in fit if len(dealt) == least)
     return [_block(block, gap, rows) for block in dealt]
+
+
+def _under_names(styled: Sequence[tuple[int, list[_Fitted]]], room: int) -> list[tuple[int, list[list[_Fitted]]]]:
+    """A ledger's rows mean nothing without their names: those fold between words, and what is still too wide takes the room it needs."""
+    folded = [(gap, [_narrow(fitted[0])], fitted[1:]) for gap, fitted in styled]
+    dealt = [(gap, _deal(name, others, gap, room)) for gap, name, others in folded]
+    fit = [pair for pair in dealt if _fits(pair[1], pair[0], room)]
+    if fit:
+        return fit
+    gap, name, others = folded[-1]
+    return [(gap, _deal(name, others, gap, max(_side_by_side([name[0].width, each.width], gap) for each in others)))] if others else []
+
+
+def _narrow(names: _Fitted) -> _Fitted:
+    """A column of names filled into lines; how deep one is indented stays."""
+    width = max(SHORTEST_NAME, *(len(cell) - len(cell.lstrip()) + len(word) for cell in names.cells for word in cell.split()), 0)
+    width = max(width, *map(len, names.title.split("\n")))
+    return names._replace(width=width, folds=False, cells=[_filled(cell, width) for cell in names.cells])
+
+
+def _filled(text: str, width: int) -> str:
+    indent = " " * (len(text) - len(text.lstrip()))
+    return textwrap.fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _fits(dealt: list[list[_Fitted]], gap: int, room: int) -> bool:

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from kvcli.plan.budget.memory import MemoryPlan
+from kvcli.plan.curves.stack import OVERHEADS, RESERVE, stack
+from kvcli.plan.plan import Plan
+from kvcli.report.console import console
 from kvcli.units import format_bytes
 
 #: The widest bar, in columns.
 WIDEST = 78
 #: From this share of the whole on a part is drawn, however few columns there are.
 LEAST_SHARE = 100
-#: Lines of the budget that count as the model's matrices, and as what it remembers; all else is an overhead.
-_WEIGHTS = ("weights", "draft_weights", "lora_slots")
-_CACHE = ("kv_cache", "recurrent_state", "draft_kv_cache", "encoder_cache", "kv_pool_free")
+#: Pieces of a budget that share a part of the bar; others are what they are called.
+_JOINED = {
+    "adapters": "weights",
+    "KV cache": "cache",
+    "states": "cache",
+    "encoder cache": "cache",
+    "rest of the pool": "cache",
+    "the host's part": "weights",
+    OVERHEADS: "overheads",
+}
 
 
 class Part(NamedTuple):
@@ -28,14 +37,18 @@ class Part(NamedTuple):
     style: str
 
 
-def parts(memory: MemoryPlan) -> list[Part]:
+def parts(plan: Plan, memory: MemoryPlan) -> list[Part]:
     """In the order of the bar. They sum to what is usable, or to the high ends where those are more."""
-    weights = sum(int(line.amount) for line in memory.ledger if line.item in _WEIGHTS)
-    cache = sum(int(line.amount) for line in memory.ledger if line.item in _CACHE)
+    sizes: dict[str, int] = {}
+    for name, size in stack(plan).pieces:
+        joined = _JOINED.get(name, name)
+        sizes[joined] = sizes.get(joined, 0) + size
     return [
-        Part("weights {}", weights, "#", "█", "blue"),
-        Part("cache {}", cache, "=", "▓", "cyan"),
-        Part("overheads {}", memory.total_bytes - weights - cache, "+", "▒", "yellow"),
+        Part("weights {}", sizes.get("weights", 0), "#", "█", "blue"),
+        Part("drafter {}", sizes.get("drafter", 0), "%", "▚", "green"),
+        Part("cache {}", sizes.get("cache", 0), "=", "▓", "cyan"),
+        Part("overheads {}", sizes.get("overheads", 0), "+", "▒", "yellow"),
+        Part("left by the engine {}", sizes.get(RESERVE, 0), "/", "╱", "white"),
         Part("up to {} more", memory.high_bytes - memory.total_bytes, ".", "░", "magenta"),
         Part("free {}", max(0, memory.usable_bytes - memory.high_bytes), "-", "·", "dim"),
     ]
@@ -68,15 +81,14 @@ def mark(memory: MemoryPlan, width: int) -> str:
     return " " * at + f"^ {said}" if at + 2 + len(said) <= width else f"{said} ^".rjust(at + 1)
 
 
-def print_bar(memory: MemoryPlan) -> None:
+def print_bar(plan: Plan, memory: MemoryPlan) -> None:
     """Characters of ASCII in a pipe or where the terminal has no UTF-8, blocks and colours elsewhere."""
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(file=sys.stdout, highlight=False)
-    blocks = console.is_terminal and console.encoding.lower().startswith("utf")
-    width = min(WIDEST, console.width)
-    drawn = parts(memory)
+    screen = console()
+    blocks = screen.is_terminal and screen.encoding.lower().startswith("utf")
+    width = min(WIDEST, screen.width)
+    drawn = parts(plan, memory)
     signs = [(each.block, each.style) if blocks else (each.plain, "") for each in drawn]
     bar = Text()
     for (sign, style), columns in zip(signs, columns_of([each.amount_bytes for each in drawn], width), strict=True):
@@ -93,4 +105,4 @@ def print_bar(memory: MemoryPlan) -> None:
                 lines[-1].append("   ")
             lines[-1].append(sign, style).append(f" {said}")
     for line in lines:
-        console.print(line, no_wrap=True, overflow="ignore", crop=False)
+        screen.print(line, no_wrap=True, overflow="ignore", crop=False)

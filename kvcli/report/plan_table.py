@@ -16,10 +16,8 @@ from kvcli.units import (
     format_parameters,
     format_seconds,
     format_tokens,
+    plural,
 )
-
-#: A verdict in a column.
-VERDICTS = {"fits": "yes", "fits_if": "maybe", "does_not_fit": "no"}
 
 CSV_COLUMNS: tuple[tuple[str, Callable[[Plan], object]], ...] = (
     ("model", lambda plan: plan.spec.name),
@@ -47,12 +45,25 @@ CSV_COLUMNS: tuple[tuple[str, Callable[[Plan], object]], ...] = (
     ("decode_step_floor_s", lambda plan: plan.latency and plan.latency.decode.seconds),
     ("prefill_floor_s", lambda plan: plan.latency and plan.latency.prefill.seconds),
     ("bound", lambda plan: plan.latency and plan.latency.decode.bound),
+    # the budget of the fullest device, in which `usable_bytes` and `fits` are said, and how many devices share the model
+    ("memory_total_bytes", lambda plan: plan.memory and plan.memory.total_bytes),
+    ("memory_high_bytes", lambda plan: plan.memory and plan.memory.high_bytes),
+    ("headroom_bytes", lambda plan: plan.memory and plan.memory.headroom_bytes),
+    ("devices", lambda plan: plan.shared.split.devices if plan.shared else 1),
+    ("tp", lambda plan: plan.shared.split.tensor if plan.shared else 1),
+    ("pp", lambda plan: plan.shared.split.pipeline if plan.shared else 1),
+    ("ep", lambda plan: plan.shared.split.experts if plan.shared else 1),
 )
 
 
 def _stored(plan: Plan) -> str:
     """Empty for the ideal engine, which stores what is needed."""
     return "" if plan.cache.engine == "ideal" else format_bytes(plan.cache.stored_bytes)
+
+
+def fullest(plan: Plan) -> str:
+    """What the fullest device certainly holds: of a budget its total, else weights and cache."""
+    return format_bytes(plan.device_bytes if plan.memory is None else plan.memory.total_bytes)
 
 
 #: title, cell, and whether the column stands even where all rows agree
@@ -67,8 +78,8 @@ COLUMNS: tuple[tuple[Column, Callable[[Plan], str], bool], ...] = (
     (Column("cache needed"), lambda plan: format_bytes(plan.cache.needed_bytes + plan.cache.state_bytes), True),
     (Column("stored"), _stored, True),
     (Column("with weights"), lambda plan: format_bytes(plan.total_bytes), True),
-    (Column("fullest device"), lambda plan: format_bytes(plan.device_bytes) if plan.shared else "", True),
-    (Column("fits"), lambda plan: "" if plan.memory is None else VERDICTS[plan.memory.verdict], True),
+    (Column("fullest device"), lambda plan: fullest(plan) if plan.shared or plan.memory else "", True),
+    (Column("fits"), lambda plan: "" if plan.memory is None else budget_table.VERDICTS[plan.memory.verdict], True),
     (Column("decode floor"), lambda plan: format_seconds(plan.latency.decode.seconds) if plan.latency else "", True),
     (Column("tokens/s max"), lambda plan: most_tokens_per_s(plan.latency, plan.workload.batch_size) if plan.latency else "", True),
     (Column("prefill floor"), lambda plan: format_seconds(plan.latency.prefill.seconds) if plan.latency else "", True),
@@ -89,8 +100,8 @@ def _common(plans: Sequence[Plan]) -> str:
     """What all rows share, in words: it has no column."""
     facts = (
         {plan.spec.name for plan in plans},
-        {f"{plan.workload.context_tokens:,} tokens" for plan in plans},
-        {f"{plan.workload.batch_size:,} sequence{'s' if plan.workload.batch_size > 1 else ''}" for plan in plans},
+        {plural(plan.workload.context_tokens, "token") for plan in plans},
+        {plural(plan.workload.batch_size, "sequence") for plan in plans},
         {f"{plan.cache.kv.label} cache" for plan in plans},
         {f"{plan.weights.dtype} weights" for plan in plans},
         {f"stored by {plan.cache.engine} {plan.cache.engine_version}".strip() for plan in plans},
@@ -127,7 +138,7 @@ def cause_lines(plans: Sequence[Plan]) -> list[str]:
     facts = [
         (
             plan.spec.name,
-            f"{plan.workload.context_tokens:,} tokens",
+            plural(plan.workload.context_tokens, "token"),
             f"batch {plan.workload.batch_size:,}",
             _devices(plan),
             plan.cache.kv.label,
@@ -169,9 +180,10 @@ def _print_one(plan: Plan) -> None:
 
 def plan_title(plan: Plan) -> str:
     spec, work = plan.spec, plan.workload
-    sequences = "1 sequence" if work.batch_size == 1 else f"{work.batch_size:,} sequences"
+    sequences = plural(work.batch_size, "sequence")
+    tokens = f"{format_tokens(work.context_tokens)} token{'' if work.context_tokens == 1 else 's'}"
     parameters = f"{format_parameters(spec.parameters)} parameters"
-    return f"{spec.name}: {parameters}, {sequences} of {format_tokens(work.context_tokens)} tokens, {plan.cache.kv.label} cache"
+    return f"{spec.name}: {parameters}, {sequences} of {tokens}, {plan.cache.kv.label} cache"
 
 
 def full_title(plan: Plan) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
-import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import IO, NamedTuple
+
+from kvcli.report.console import console
 
 #: Columns that are taken where a terminal says it has fewer, or none.
 LEAST_ROOM = 40
@@ -36,19 +37,18 @@ class Table(NamedTuple):
 def print_terminal(columns: Sequence[Column], rows: Iterable[Sequence[str]], title: str = "", file: IO[str] | None = None) -> None:
     """A light table, made narrow or split where the terminal (80 columns in a pipe) has no room; plain text goes into pipes."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from kvcli.report.layout import blocks
 
-    console = Console(file=file or sys.stdout, highlight=False)
-    console.width = max(console.width, LEAST_ROOM)
+    screen = console(file)
+    screen.width = max(screen.width, LEAST_ROOM)
     if title:
-        console.print(Text(title, style="bold"))
-    for number, block in enumerate(blocks(columns, [list(row) for row in rows], console.width)):
+        screen.print(Text(title, style="bold"))
+    for number, block in enumerate(blocks(columns, [list(row) for row in rows], screen.width)):
         if number:
-            console.print()
+            screen.print()
         # a divider of one blank, and padding before it, after it, or both
         padding = (0, 1) if block.gap == 3 else (0, 0, 0, 1)
         table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, padding=padding, show_header=any(block.titles))
@@ -57,22 +57,19 @@ def print_terminal(columns: Sequence[Column], rows: Iterable[Sequence[str]], tit
         for row in block.rows:
             table.add_row(*(Text(cell) for cell in row))
         # a name that needs more room than there is takes it
-        console.width = max(console.width, block.least_width)
-        console.print(table)
+        screen.width = max(screen.width, block.least_width)
+        screen.print(table)
 
 
 def print_title(title: str) -> None:
-    from rich.console import Console
     from rich.text import Text
 
-    Console(file=sys.stdout, highlight=False).print(Text(title, style="bold"))
+    console().print(Text(title, style="bold"))
 
 
 def say(text: str) -> None:
     """A sentence or a list, folded at the width of the terminal (80 in a pipe) with its further lines set in."""
-    from rich.console import Console
-
-    width = max(Console(file=sys.stdout).width, LEAST_ROOM)
+    width = max(console().width, LEAST_ROOM)
     print("\n".join(textwrap.wrap(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)))
 
 

@@ -8,7 +8,7 @@ from kvcli.plan.time.document import binds
 from kvcli.plan.time.estimates import Estimate, estimates
 from kvcli.plan.time.limits import cost_of, growth_of, held_against, ttft_floor_s
 from kvcli.plan.time.options import Timing
-from kvcli.units import format_seconds, four_digits
+from kvcli.units import format_seconds, four_digits, plural
 
 
 def time_rows(plan: Plan) -> list[list[str]]:
@@ -27,8 +27,8 @@ def time_rows(plan: Plan) -> list[list[str]]:
     if asked:
         rows.append(first_token_row(plan))
         batch, context = compute_bound_batch(times.steps), kv_passes_weights_context(times.steps)
-        rows.append(["compute binds from", f"batch {batch:,}" if batch else "never", f"at {work.context_tokens:,} tokens"])
-        rows.append(["cache passes weights", f"{context:,} tokens" if context else "never", f"at batch {work.batch_size:,}"])
+        rows.append(["compute binds from", f"batch {batch:,}" if batch else "never", f"at {plural(work.context_tokens, 'token')}"])
+        rows.append(["cache passes weights", plural(context, "token") if context else "never", f"at batch {work.batch_size:,}"])
     rows += [
         [f"{each['limit'].replace('_', ' ')} binds", f"{each['allowed']:,}", f"{each['asked']:,} are wanted"]
         for each in binds(plan)

@@ -346,7 +346,7 @@ def test_a_folder_with_files_of_others(gate):
     (gate.folder / "all" / "stack.yaml").write_text("Resources: {A: !Ref B}\n")
     answer = gate("all", "--device", "l4", "--format", "json")
     assert answer.code == 0
-    assert answer.err.startswith("kvcli: passed over, since nothing in it names an engine: all/stack.yaml:1: tag '!Ref'")
+    assert answer.err.startswith("kvcli: passed over, since nothing in it starts an engine: all/stack.yaml:1: tag '!Ref'")
     assert len(answer.err.splitlines()) == 1
     alone = gate("all/stack.yaml", "--device", "l4")
     refused(alone, "all/stack.yaml:1")

@@ -85,7 +85,8 @@ def test_a_length_beyond_what_fits_is_annotated_in_its_line_with_the_ways_out(kv
     assert sum(terms.values()) == total > usable
     assert terms["kv_cache"] == 49_152 * KV_TOKEN_BYTES
     assert re.search(
-        r"what passes: --max-model-len \d+ \(up to \d+ if overheads stay low\), or --kv-cache-dtype fp8 \(if overheads stay low\), "
+        r"what passes: --max-model-len \d+ \(up to \d+ with a warning, if overheads stay low\), "
+        r"or --kv-cache-dtype fp8 \(with a warning, if overheads stay low\), "
         r"or --tensor-parallel-size 2 on 2 x l4",
         text,
     )

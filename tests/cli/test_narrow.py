@@ -90,4 +90,26 @@ def test_check_reads_at_80_columns(kvcli, manual_files):
     assert answer.code == 1
     assert answer.out.count("\n") > 10
     assert not too_wide(answer.out)
-    assert "what passes: --max-model-len 8752 (up to 38464 if overheads stay low), or --kv-cache-dtype fp8" in " ".join(answer.out.split())
+    assert "what passes: --max-model-len 8752 (up to 38464 with a warning, if overheads stay low), or --kv-cache-dtype fp8" in " ".join(
+        answer.out.split()
+    )
+
+
+@pytest.mark.parametrize("width", [40, 50, 60])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "plan llama3.1-8b --ctx 32k --engine vllm --device rtx4090",
+        "plan llama3.1-8b --batch 4 --prompt-tokens 2k --new-tokens 512 --device l4 --price-hour 0.70",
+        "plan llama3.1-70b --device rtx4090 --ctx 8k --ngl 40 --engine llama.cpp --host-memory 64GiB",
+        "plan llama3-8b --ctx 32k",
+    ],
+)
+def test_every_number_of_a_ledger_stands_beside_a_name(kvcli, command, width):
+    wide, narrow = (kvcli(*command.split(), env={"COLUMNS": str(each)}).out for each in (200, width))
+    lines = narrow.splitlines()
+    assert not [line for line in lines if re.match(r" *#? *\d+ {2,}\S", line) or (line.strip().startswith("# ") and "GiB" not in line)]
+    for number in re.findall(r"\d[\d.,]* (?:[KMG]iB|ms)", wide):
+        assert number.split()[0] in narrow
+    for name in re.findall(r"^ *([A-Za-z]\w+)", wide, re.M):
+        assert name in narrow

@@ -122,7 +122,7 @@ def test_the_human_view_reads_at_80_columns_without_colour(kvcli):
 
 def test_explain_shows_every_equation_with_its_numbers(kvcli):
     out = kvcli("plan", "llama3-8b", "--ctx", "32k", "--device", "h100-sxm5-80", "--explain").out
-    assert "32 layers x 32,768 visible tokens x 1 sequences x 4,096 B, where 4,096 B = 8 KV heads x (128 x 16 + 128 x 16) bits / 8" in out
+    assert "32 layers x 32,768 visible tokens x 1 sequence x 4,096 B, where 4,096 B = 8 KV heads x (128 x 16 + 128 x 16) bits / 8" in out
     assert "19,304,816,640 B / 3,350,000,000,000 B/s" in out
     assert "0.005762632 s" in out
 
@@ -234,6 +234,15 @@ def test_an_unknown_architecture_is_exit_4(kvcli, tmp_path):
     answer = kvcli("plan", str(path), "--json")
     assert answer.code == 4
     assert "brand_new" in json.loads(answer.out)["error"]["message"]
+
+
+@pytest.mark.parametrize("view", ["--ctx 32k --device l4", "", "--ctx 1..300 --device l4", "--ctx 4k,8k --batch 1,2 --sweep tp=1,2"])
+def test_a_pipe_that_closes_is_no_answer(view):
+    """Exit 1 would say no; the library that lays out tables exits with it by itself."""
+    command = f"{sys.executable} -m kvcli plan llama3-8b {view}"
+    closed = subprocess.run(["bash", "-c", f"set -o pipefail; {command} | true"], capture_output=True, text=True, check=False)
+    assert closed.returncode == 141
+    assert "Traceback" not in closed.stderr
 
 
 def test_a_pipe_that_closes_and_a_full_disk():
@@ -402,3 +411,14 @@ def test_a_range_of_weights(kvcli):
     assert "4,439,826,688 B" in human.out
     assert "to high, which must fit" in human.out
     assert "4.135 GiB = 4,439,826,688 B to 4.169 GiB = 4,476,526,848 B" in kvcli(*asked, "--explain").out
+
+
+@pytest.mark.parametrize(("prompt", "contexts"), [("8k", [8192, 16384, 65536, 131_072]), ("131072", [131_072]), ("200k", [204_800])])
+def test_a_prompt_alone_is_the_shortest_context(kvcli, prompt, contexts):
+    answer = kvcli("plan", "llama3.1-8b", "--prompt-tokens", prompt, "--device", "h100-sxm5-80")
+    assert answer.code == 0, answer.err
+    if len(contexts) > 1:
+        shown = [int(line.split()[0].replace(",", "")) for line in answer.out.splitlines() if line[:8].strip().replace(",", "").isdigit()]
+        assert sorted(set(shown)) == contexts
+    else:
+        assert f"{contexts[0]:,}" in answer.out

@@ -77,3 +77,5 @@ def test_times_and_tokens():
     assert format_tokens(32768) == "32,768 (32k)"
     assert format_tokens(128000) == "128,000 (125k)"
     assert format_tokens(1000) == "1,000"
+    assert format_tokens(10 * 2**20) == "10,485,760 (10240k)"
+    assert format_tokens(10**12) == "1,000,000,000,000"  # 976562500k says nothing to anyone

@@ -65,3 +65,19 @@ def test_any_table_fits_where_its_names_do_and_keeps_every_cell():
         keys = made[0].titles[:2] if len(made) > 1 else []
         shown = sum(len(block.titles) - len(keys) for block in made) + len(keys)
         assert shown == len(columns)
+
+
+def test_a_ledger_keeps_its_names_however_narrow_it_is():
+    columns = [Column("", right=False), Column("at least"), Column("at most"), Column("from", right=False)]
+    rows = [
+        ["context and libraries", "51.200 MiB", "481.3 MiB", "logs of an engine, by its width"],
+        ["  read by each step", "1.000 GiB", "", "rule"],
+    ]
+    made = blocks(columns, rows, 40)
+    # 12 + 2 blanks leave 26: 10 + 2 + 9 = 21, and a sentence needs 24
+    assert [block.titles for block in made] == [["", "at least", "at most"], ["", "from"]]
+    assert all(block.least_width <= 40 for block in made)
+    assert [block.rows[0][0] for block in made] == ["context and\nlibraries"] * 2
+    assert made[0].rows[1][0] == "  read by\n  each step"
+    long = [["a-name-that-has-no-blank-and-is-longer-than-the-room", "1.000 GiB", "2.000 GiB", "x"]]
+    assert [block.rows[0][0] for block in blocks(columns, long, 40)] == [long[0][0]] * len(blocks(columns, long, 40))

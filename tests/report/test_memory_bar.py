@@ -20,15 +20,15 @@ CASES = {
     "tiny": "gpt2 --ctx 1k --device b200",
     "shared": "qwen3.5-27b --ctx 32k --device h100-sxm5-80 --engine vllm --speculative 3 --tp 2 --batch 4",
 }
-WEIGHTS = {"weights", "draft_weights", "lora_slots"}
-CACHE = {"kv_cache", "recurrent_state", "draft_kv_cache", "encoder_cache", "kv_pool_free"}
+WEIGHTS, DRAFTER = {"weights", "lora_slots"}, {"draft_weights", "draft_kv_cache"}
+CACHE = {"kv_cache", "recurrent_state", "encoder_cache", "kv_pool_free"}
 
 
 def view(kvcli, case):
     out = kvcli("plan", *CASES[case].split()).out
     at = next(number for number, line in enumerate(out.splitlines()) if line.startswith("memory of"))
     lines = out.splitlines()[at:]
-    bar = next(number for number, line in enumerate(lines) if set(line) <= set("#=+.-") and line)
+    bar = next(number for number, line in enumerate(lines) if set(line) <= set("#%=+/.-") and line)
     end = lines.index("", bar)
     return lines[bar], lines[bar + 1 : end]
 
@@ -38,11 +38,14 @@ def test_each_part_has_its_share_of_the_columns(kvcli, case):
     memory = json.loads(kvcli("plan", *CASES[case].split(), "--json").out)["memory"]
     bar, under = view(kvcli, case)
     assert len(bar) == 78
-    assert re.fullmatch(r"#*=*\+*\.*-*", bar)
+    assert re.fullmatch(r"#*%*=*\+*/*\.*-*", bar)
     low, high = sum(line["low_bytes"] for line in memory["lines"]), sum(line["high_bytes"] for line in memory["lines"])
     weights = sum(line["low_bytes"] for line in memory["lines"] if line["item"] in WEIGHTS)
     cache = sum(line["low_bytes"] for line in memory["lines"] if line["item"] in CACHE)
-    amounts = {"#": weights, "=": cache, "+": low - weights - cache, ".": high - low, "-": max(0, memory["usable_bytes"] - high)}
+    drafter = sum(line["low_bytes"] for line in memory["lines"] if line["item"] in DRAFTER)
+    kept = sum(line["low_bytes"] for line in memory["lines"] if line["item"] == "engine_reserve")
+    held = {"#": weights, "%": drafter, "=": cache, "+": low - weights - drafter - cache - kept, "/": kept}
+    amounts = {**held, ".": high - low, "-": max(0, memory["usable_bytes"] - high)}
     whole = sum(amounts.values())
     legend = " ".join(under)
     for sign, amount in amounts.items():

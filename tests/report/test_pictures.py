@@ -5,6 +5,7 @@ import os
 import struct
 import sys
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from functools import cache
 
 import matplotlib as mpl
@@ -34,6 +35,10 @@ def asked(model, context, batch=1, device="h100-sxm5-80", engine="ideal", split=
     return PlanRequest(spec_of(model), Workload(context, batch), rule(engine, EngineOptions()), device=part, split=split, **more)
 
 
+def asked_spec(spec, context, device, engine):
+    return PlanRequest(spec, Workload(context, 1), rule(engine, EngineOptions()), device=find(device))
+
+
 CALLS = {
     "one": [asked("llama3.1-8b", 131_072)],
     "no device": [asked("deepseek-v3", 32_768, device=None)],
@@ -46,6 +51,14 @@ CALLS = {
     "states": [asked("granite-4.0-h-tiny", 131_072, 16, engine="vllm")],
     "limit": [asked("llama3.1-8b", 8192, timing=Timing(slo=find_slo("mlperf:llama3.1-8b-interactive")))],
     "tiny": [asked("mamba-130m", 1, device="mi300x")],
+    "huge": [asked("llama3.1-8b", 10**12)],
+    "one token": [asked("llama3-8b", 1)],
+    "long names": [
+        asked_spec(replace(spec_of("qwen3-8b"), name=f"DeepSeek-R1-Distill-Qwen-32B-quantized.w4a16-v{number}"), 8192, device, "vllm")
+        for number in range(4)
+        for device in ("l4", "rtxpro6000-server")
+    ],
+    "sixteen": [asked("llama3.1-8b", 1024 * number, device="l40s") for number in range(1, 17)],
     "many": [asked("qwen3-8b", 8192 * context, batch, device) for context in (1, 4) for batch in (1, 8) for device in ("l4", "l40s")],
 }
 
@@ -101,7 +114,19 @@ def test_no_text_is_clipped_or_covered(name, plans):
         assert box.y1 <= page.y1, (name, text)
     for (one, box), (other, its) in itertools.combinations(boxes, 2):
         assert not box.overlaps(its), (name, one, other)
-    assert min(text.get_fontsize() for text in texts(figure)) >= 9
+    assert min(text.get_fontsize() for text in texts(figure)) >= (8 if name == "long names" else 9)
+
+
+def test_a_curve_marks_every_batch_that_was_asked_for(plans):
+    axes = sheet_figure(CALLS["many"], plans["many"], ("latency",)).axes[0]
+    marked = [tuple(line.get_xdata()) for line in axes.lines if line.get_marker() == "o" and len(line.get_xdata())]
+    assert marked == [(1, 8)] * 4
+
+
+def test_bars_say_where_they_stand_for_others(plans):
+    title = sheet_figure(CALLS["sixteen"], plans["sixteen"], ("memory",)).axes[0].get_title(loc="left")
+    assert title == "Memory of the fullest device, at the longest context of each curve"
+    assert sheet_figure(CALLS["many"], plans["many"], ("memory",)).axes[0].get_title(loc="left") == "Memory of the fullest device"
 
 
 def test_axes_have_units(plans):
@@ -128,7 +153,7 @@ def test_each_picture_has_words_for_those_who_cannot_see_it(plans):
     assert "16.000 GiB at 131,072 tokens" in found[0].alt
     assert "30.958 GiB of 79.140 GiB usable, fits" in found[1].alt
     assert "9.593 ms at batch 1" in found[2].alt
-    assert "ridge 295.4 FLOP/B" in found[3].alt
+    assert "3.35 TB/s, 1.071 PFLOP/s, ridge 319.6 FLOP/B" in found[3].alt
     for each in found:
         assert ET.fromstring(each.svg).tag.endswith("svg")
 

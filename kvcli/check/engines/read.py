@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from kvcli.check.deployment import Deployment
 from kvcli.check.engines import command, llama_cpp, ollama, sglang, tgi, trtllm, unread, vllm
 from kvcli.check.engines.settings import Draft, unfilled
-from kvcli.check.engines.versions import ASSUMED, cpu_build, short, version_of
+from kvcli.check.engines.versions import ASSUMED, cpu_build, cpu_tag, short, version_of
 from kvcli.check.launch import Launch, Problem
 from kvcli.check.nodes import Word
 
@@ -58,6 +58,9 @@ def deployment_of(launch: Launch, stated: Word | None = None) -> Deployment | No
         idle = ": the devices that are requested stay idle" if launch.gpus is not None else ""
         text = f"{launch.image.text[:120]} is a build for processors, which uses no accelerator{idle}"
         draft.problem("cpu_build", text, launch.image.place, matters=launch.gpus is not None)
+    elif launch.image is not None and cpu_tag(launch.image, found.engine):
+        text = f"{launch.image.text[:120]} has the tag of llama.cpp's build for processors, which uses no accelerator"
+        draft.problem("cpu_tag", text, launch.image.place)
     if model is None:
         draft.problem("no_model", f"nothing says which model {found.engine} serves", found.place)
     elif not model.literal:

@@ -107,7 +107,7 @@ class Draft:
 
     def every_device(self, key: str, gpus: GpuRequest | None, version: str) -> None:
         """The default of an engine that spreads over every device it sees, a Problem where nobody says how many those are."""
-        if gpus is not None and gpus.amount is not None:
+        if gpus is not None and gpus.amount is not None and not (gpus.fewer and gpus.amount > 1):
             if gpus.amount:
                 self.default(key, gpus.amount, version, "every device it sees")
         elif gpus is not None and key not in self.settings:

@@ -74,9 +74,19 @@ def cpu_build(image: Word | None, engine: str, requested: bool) -> bool:
         return False
     parts, tag = image_parts(image.text)
     name = f"{parts[-1]}-{tag}"
+    if not requested and cpu_tag(image, engine):
+        return True
     if parts[-1] in _CPU_IMAGES or (not requested and _CPU.search(name) and not _ACCELERATED.search(name)):
         return True
-    own = engine == "llama.cpp" and parts[-1] in ("llama.cpp", "llama-cpp") and parts[-2:-1] in (("ggml-org",), ("ggerganov",))
+    return cpu_tag(image, engine) and parts[-2:-1] in (("ggml-org",), ("ggerganov",))
+
+
+def cpu_tag(image: Word | None, engine: str) -> bool:
+    """Whether an image has the name and a tag of llama.cpp's own builds for processors, as a mirror of them has."""
+    if image is None or not image.literal or engine != "llama.cpp":
+        return False
+    parts, tag = image_parts(image.text)
+    own = parts[-1] in ("llama.cpp", "llama-cpp")
     return own and tag.startswith(("server", "full", "light")) and not _LLAMA_ACCELERATED.search(tag)
 
 

@@ -15,11 +15,17 @@ _ENGINE = re.compile(
     rb"|local-?ai|infinity|embeddings|mlx|dynamo|ray\.io|gguf|-server\b|max[-_](?:model|total|seq)",
     re.IGNORECASE,
 )
+#: what starts an engine wherever it stands, in a template's part or a text too: programs, modules and the makers' own images
+_STARTS = re.compile(
+    rb"\bvllm[\"',\s\]\[-]{1,8}serve\b|vllm\.entrypoints|vllm/vllm-|sglang\.launch_server|lmsysorg/sglang|llama-server\b|llama\.cpp:"
+    rb"|text-generation-launcher|text-generation-inference:|trtllm-serve|ollama[\"',\s-]{1,8}serve\b|ollama/ollama",
+    re.IGNORECASE,
+)
 _CHUNK, _OVERLAP = 1 << 20, 64
 
 
 def is_foreign(path: Path) -> bool:
-    """Whether no engine can be in the file: it is no regular file that is there, no manifest, or names none."""
+    """Whether no engine can be in the file: it is no regular file that is there, or starts none and is no manifest or names none."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             return True
@@ -35,7 +41,7 @@ def is_foreign(path: Path) -> bool:
                 held = held[-_OVERLAP:] + piece
                 manifest = manifest or _MANIFEST.search(held) is not None
                 engine = engine or _ENGINE.search(held) is not None
-                if manifest and engine:
+                if (manifest and engine) or _STARTS.search(held):
                     return False
     except OSError:
         return False

@@ -100,7 +100,7 @@ def with_programs(launch: Launch, programs: Iterable[Program]) -> list[Launch]:
                 image=launch.image or (run.image if run else None),
                 words=program.words,
                 environment=program.environment,
-                gpus=_narrowed(launch.gpus, program.gpus or _named(program), several),
+                gpus=_narrowed(launch.gpus, program.gpus or _named(program), several, hides_some(program.environment)),
                 problems=problems,
                 background=program.background,
             )
@@ -114,10 +114,12 @@ def _named(program: Program) -> GpuRequest | None:
     return found if found is not None and found.amount else None
 
 
-def _narrowed(asked: GpuRequest | None, visible: GpuRequest | None, several: bool) -> GpuRequest | None:
+def _narrowed(asked: GpuRequest | None, visible: GpuRequest | None, several: bool, hidden: bool) -> GpuRequest | None:
     """The container's devices, of which a program may see fewer; several programs that run at once and see them all share them."""
     if asked is None:
         return visible
+    if hidden:
+        return asked._replace(fewer=True)
     if visible is None or visible.amount is None:
         return asked._replace(shared=True) if several else asked
     if asked.amount is not None and visible.amount > asked.amount:

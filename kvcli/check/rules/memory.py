@@ -11,8 +11,9 @@ from kvcli.check.doubts import doubt
 from kvcli.check.kept import version_of
 from kvcli.check.neighbours import too_much
 from kvcli.check.pool import held_in, pool_tokens, too_small
-from kvcli.check.requests import may_take_whole, number
+from kvcli.check.requests import flag, may_take_whole, number
 from kvcli.check.rules.admission import beside_others, shares_beside, size_said, small_pool, tgi_refuses
+from kvcli.check.rules.crowd import to_hold_all
 from kvcli.check.rules.pool import short_pool
 from kvcli.check.verdict import Outcome
 from kvcli.check.words import are, plural, spelled
@@ -44,9 +45,7 @@ def does_not_fit(case: Case) -> Outcome:
         return skipped("KV001", case, why)
     memory, tokens = plan.memory, plan.workload.context_tokens
     place = case.place("context_tokens")
-    slots = number(case.deployment, "slots") or 1 if case.deployment.engine in ("llama.cpp", "ollama") else 1
-    held = "one request" if slots == 1 else f"{slots:,} slots"
-    what = f"the weights and {held} of {plural(tokens, 'token')}"
+    what = f"the weights and {_held(case, plural(tokens, 'token'))}"
     spared = number(case.deployment, "weights_offload_bytes") or 0
     if memory.verdict == "fits" and may_take_whole(case.deployment, tokens) and asked.context_tokens:
         whole = case.changed(max_batched_tokens=tokens).plan
@@ -59,7 +58,7 @@ def does_not_fit(case: Case) -> Outcome:
         return small_pool(case, tokens)
     if memory.verdict == "fits":
         return passed("KV001", case, f"{what} fit {_device(case)}", equation(memory))
-    shortest = planned(at_context(asked.request, 1))
+    shortest = case.changed(context_tokens=1).plan
     starts_short = shortest is not None and fixes.may_fit(shortest)
     if not memory.fits:
         message = f"{what} need {format_bytes(memory.total_bytes)} at least, and {_device(case)} has {format_bytes(memory.usable_bytes)}"
@@ -69,10 +68,21 @@ def does_not_fit(case: Case) -> Outcome:
             return Outcome("KV001", "warning" if allowed else "error", said, pool.place, pool.formula, pool.fix)
         if allowed:
             return Outcome("KV001", "warning", f"{message}: {allowed}", place, equation(memory), fixes.to_fit(case))
-        return Outcome("KV001", "error", f"{message}: {_short(memory)} too little", place, equation(memory), fixes.to_fit(case))
+        fix = fixes.to_fit(case)
+        nothing = "" if fix else f"; no change that kvcli tries passes {_where(case)}"
+        return Outcome("KV001", "error", f"{message}: {_short(memory)} too little{nothing}", place, equation(memory), fix)
     room = format_bytes(max(0, memory.overheads_at_most_bytes))
     message = f"{what} fit {_device(case)} only if what cannot be derived (activations, graphs, buffers) stays under {room}"
     return Outcome("KV001", "warning", message, place, equation(memory), fixes.to_fit(case))
+
+
+def _held(case: Case, length: str) -> str:
+    """What must have room at the start."""
+    slots = number(case.deployment, "slots") or 1 if case.deployment.engine in ("llama.cpp", "ollama") else 1
+    if slots == 1:
+        return f"one request of {length}"
+    shared = flag(case.deployment, "kv_unified")
+    return f"one cache of {length} that {slots:,} slots share" if shared else f"{slots:,} slots of {length}"
 
 
 def _allowed(case: Case, memory: MemoryPlan, spared: int, starts_short: bool, auto: bool) -> str:
@@ -94,6 +104,13 @@ def _allowed(case: Case, memory: MemoryPlan, spared: int, starts_short: bool, au
 
 def _short(memory: MemoryPlan) -> str:
     return format_bytes(-memory.headroom_bytes)
+
+
+def _where(case: Case) -> str:
+    """Where a change must pass."""
+    if case.pool is not None and case.pool.devices is not None:
+        return f"in the pool {case.pool.name}, which has {plural(case.pool.devices, 'device')}"
+    return f"on {case.part.id}" if case.part else "there"
 
 
 def _device(case: Case) -> str:
@@ -240,7 +257,7 @@ def too_few_sequences(case: Case) -> Outcome:
         message = f"{are(users, 'user')} asked for, and {each} at most {plural(running, 'sequence')} together"
         wanted = -(-users // max(1, case.deployment.replicas))
         wider = sequences_held(case.changed(max_sequences=wanted))
-        fix = spelled(case, "max_sequences", wanted) if wider and wider[0] >= users else _more_instances(case, low, users)
+        fix = spelled(case, "max_sequences", wanted) if wider and wider[0] >= users else to_hold_all(case, users, sequences_held)
         return Outcome("KV007", "warning", message, case.place("max_sequences"), f"min(held, {running * instances:,}) < {users:,}", fix)
     if high >= users:
         message = f"of {plural(users, 'user')} at {length} all are held only if overheads stay low: at least {low:,}, at most {high:,}"
@@ -251,12 +268,7 @@ def too_few_sequences(case: Case) -> Outcome:
     if wider is not None and wider[0] >= users:
         fix = f"leave {size_said(case)} out"
         return Outcome("KV007", "warning", f"{message} in the pool that is set", case.place("kv_tokens"), formula, fix)
-    return Outcome("KV007", "warning", message, place, formula, _more_instances(case, low, users))
-
-
-def _more_instances(case: Case, low: int, users: int) -> str:
-    each = low // max(1, case.deployment.replicas)
-    return plural(-(-users // each), "replica") if each else fixes.to_fit(case)
+    return Outcome("KV007", "warning", message, place, formula, to_hold_all(case, users, sequences_held))
 
 
 def memory_fraction(case: Case) -> Outcome:

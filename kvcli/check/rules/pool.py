@@ -31,7 +31,7 @@ def short_pool(case: Case, memory: MemoryPlan) -> ShortPool | None:
         return None
     tokens = case.asked.request.workload.context_tokens
     message = f"one request of {plural(tokens, 'token')} takes {format_bytes(stored)} of a pool that is given {format_bytes(own)}"
-    ways = [spelled(case, "kv_memory_bytes", stored) + ("" if fixes.surely_fits(large) else " (if overheads stay low)")]
+    ways = [spelled(case, "kv_memory_bytes", stored) + ("" if fixes.surely_fits(large) else " (with a warning, if overheads stay low)")]
     longest = fixes.longest_context(case, fixes.may_fit)
     ways += [spelled(case, "context_tokens", longest)] if longest else []
     return ShortPool(message, f"{stored:,} B > {own:,} B of the pool", case.place("kv_memory_bytes"), ", or ".join(ways))

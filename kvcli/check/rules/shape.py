@@ -46,16 +46,26 @@ def beyond_trained(case: Case) -> Outcome:
         message = f"{plural(admitted, 'token')} are more than the {own:,} positions that {spec.name} was trained for"
         if refuses and allowed is not None and allowed.value:
             message += f", as {allowed.said} allows"
-            return Outcome("KV003", "warning", message, place, f"{admitted:,} > {own:,}", spelled(case, "context_tokens", own))
+            return Outcome("KV003", "warning", message, place, f"{admitted:,} > {own:,}", _length(case, own))
         message += refuses
         formula = f"{admitted:,} > {own:,}"
-        return Outcome("KV003", "error" if refuses else "warning", message, place, formula, spelled(case, "context_tokens", own))
+        return Outcome("KV003", "error" if refuses else "warning", message, place, formula, _length(case, own))
     p99 = case.load.context_p99
     if p99 and p99 > admitted:
         message = f"requests of the p99 length, {plural(p99, 'token')}, are longer than the {admitted:,} the engine admits"
-        fix = spelled(case, "context_tokens", p99) if p99 <= own else ""
+        longer = case.changed(context_tokens=p99).plan if p99 <= own else None
+        fits = longer is not None and (longer.memory is None or may_fit(longer))
+        fix = spelled(case, "context_tokens", p99) if fits else ""
         return Outcome("KV003", "warning", message, place, f"{p99:,} > {admitted:,}", fix)
     return passed("KV003", case)
+
+
+def _length(case: Case, most: int) -> str:
+    """The longest that is no more than `most` and that memory holds too, so that KV001 proposes no other."""
+    if case.plan is None or case.plan.memory is None or fixes.surely_fits(case.plan):
+        return spelled(case, "context_tokens", most)
+    sure = fixes.longest_context(case, fixes.surely_fits) or fixes.longest_context(case, fixes.may_fit)
+    return spelled(case, "context_tokens", min(most, sure or most))
 
 
 def split(case: Case) -> Outcome:
@@ -159,7 +169,7 @@ def gpu_request(case: Case) -> Outcome:
     wanted, asked = -(-used // nodes), gpus.amount * (gpus.hosts if nodes == 1 else 1)
     ray = case.setting("ray")
     if wanted > asked and not (ray is not None and ray.value is True):
-        message = f"the engine uses {plural(wanted, 'device')} ({product}), and {asked} {'is' if asked == 1 else 'are'} requested"
+        message = f"the engine uses {plural(wanted, 'device')} ({product}), and {asked} {'is' if asked == 1 else 'are'} {gpus.asked}"
         cluster = next((each for each in deployment.problems if each.code == "ray_cluster"), None)
         if cluster is not None and deployment.engine == "vllm":
             message = f"{message}: {cluster.message}"
@@ -169,9 +179,9 @@ def gpu_request(case: Case) -> Outcome:
         return Outcome("KV014", "error", message, gpus.place, f"{product} = {wanted} > {asked}", fix)
     if beside is not None:
         return beside
-    if wanted < asked:
+    if wanted < asked and not gpus.fewer:
         use = f"{wanted} {'is' if wanted == 1 else 'are'} used ({product})"
-        message = f"{are(asked, 'device')} requested and {use}: the others stay idle"
+        message = f"{are(asked, 'device')} {gpus.asked} and {use}: the others stay idle"
         fix = spelled(case, "tensor_parallel", asked) if wanted == 1 else gpus.of(wanted)
         return Outcome("KV014", "warning", message, place if wanted == 1 else gpus.place, f"{product} = {wanted} < {asked}", fix)
     return passed("KV014", case)

@@ -43,9 +43,19 @@ def answer(request: PlanRequest, requirements: tuple[Requirement, ...], unknown:
         check_device(requirements, plan)
     solved = None
     if unknown is not None:
-        solved = solve(request, unknown, Goal(requirements), parts)
+        solved = _surely(solve(request, unknown, Goal(requirements), parts), request, requirements)
         plan = solved.plan or plan
         request = solved.request or request
     met = judge(requirements, request, plan) if plan.device is not None else ()
     unmet = solved is None and not all(each.met for each in met)
     return Answer(request, plan, met, solved, smallest_changes(request, requirements) if unmet else ())
+
+
+def _surely(solved: Solved, request: PlanRequest, requirements: tuple[Requirement, ...]) -> Solved:
+    """Where the plan fits only if overheads stay low: also what fits with overheads at their high ends."""
+    memory = solved.plan.memory if solved.plan is not None else None
+    if memory is None or not memory.condition or solved.value is None or isinstance(solved.value, tuple):
+        return solved
+    value = solve(request, solved.unknown, Goal(requirements, certain=True)).value
+    certain = "none" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+    return solved._replace(reason=f"{solved.reason}; with overheads at their high ends too: {certain}")

@@ -14,6 +14,7 @@ from kvcli.plan.answers.solve import at_batch, at_context, solve
 from kvcli.plan.build import build
 from kvcli.plan.plan import Plan
 from kvcli.plan.request import PlanRequest
+from kvcli.units import plural
 
 #: what a change is tried of, and the option that makes it
 UNKNOWNS = {"ctx": "--ctx", "batch": "--batch", "kv-dtype": "--kv-dtype", "devices": "--devices"}
@@ -43,8 +44,11 @@ def _searched(requirement: Requirement, request: PlanRequest, goal: Goal) -> Met
     except BadInput:  # more than the engine holds
         met = False
     most = solve(wanted if quantity == "ctx" else request, quantity, goal)
-    what = "sequences" if quantity == "batch" else "tokens"
-    said = f"at most {most.value:,} {what} pass ({most.reason})" if isinstance(most.value, int) else most.reason
+    if isinstance(most.value, int):
+        many = plural(most.value, "sequence" if quantity == "batch" else "token")
+        said = f"at most {many} pass{'es' if most.value == 1 else ''} ({most.reason})"
+    else:
+        said = most.reason
     return Met(requirement, met, most.value if isinstance(most.value, int) else 0, said)
 
 

@@ -7,11 +7,14 @@ ways as far as it is counted.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kvcli.errors import BadInput
 from kvcli.plan.plan import Plan
 from kvcli.units import format_bytes, format_seconds, parse_count, parse_seconds, parse_size
+
+if TYPE_CHECKING:
+    from kvcli.plan.budget.memory import MemoryPlan
 
 #: quantity -> (comparison it is asked with, example)
 EXAMPLES = ("fits", "headroom>=10%", "headroom>=4GiB", "tpot<=20ms", "ttft<=500ms", "batch>=8", "ctx>=32k")
@@ -76,6 +79,18 @@ def check_device(requirements: tuple[Requirement, ...], plan: Plan) -> None:
             raise BadInput(text, hint="name a part with a fixed amount", code="device_without_memory")
 
 
+def _fits_said(memory: MemoryPlan) -> str:
+    if memory.condition:
+        return f"fits only if {memory.condition}"
+    if memory.fits:
+        return f"fits with {format_bytes(memory.headroom_bytes)}"
+    return "does not fit the host" if memory.headroom_bytes >= 0 else f"misses by {format_bytes(-memory.headroom_bytes)}"
+
+
+def _peak_known(plan: Plan) -> bool:
+    return plan.device is None or bool(plan.device.peak_bound(*plan.weights.multiply_units))
+
+
 def on_plan(requirement: Requirement, plan: Plan) -> Met:
     """Of everything but `batch` and `ctx`, which ask for a search (`solve.py`)."""
     quantity, limit, memory = requirement.quantity, requirement.limit, plan.memory
@@ -87,13 +102,13 @@ def on_plan(requirement: Requirement, plan: Plan) -> Met:
             raise BadInput(f"{requirement.text!r}: no bandwidth is known that {device} cannot exceed", "--bandwidth 100GB/s", "no_floor")
         floor = tpot_floor_s(plan) if quantity == "tpot" else ttft_floor_s(plan)
         met = floor <= limit
-        said = f"the floor is {format_seconds(floor)}: " + ("not refuted" if met else "refuted, no execution is that fast")
+        open_words = "not refuted" if _peak_known(plan) else "not refuted by bandwidth, peak unknown"
+        said = f"the floor is {format_seconds(floor)}: " + (open_words if met else "refuted, no execution is that fast")
         return Met(requirement, met, floor, said)
     if memory is None:
         raise ValueError("a plan without memory is held against nothing")
     if quantity == "fits":
-        verb = "fits with" if memory.fits else "misses by"
-        return Met(requirement, memory.fits, memory.fits, f"{verb} {format_bytes(abs(memory.headroom_bytes))}")
+        return Met(requirement, memory.fits, memory.fits, _fits_said(memory))
     share = memory.headroom_bytes / memory.usable_bytes
     value: float | int = share if requirement.share else memory.headroom_bytes
     said = f"headroom is {format_bytes(memory.headroom_bytes)}, {100 * share:.1f}% of what is usable"

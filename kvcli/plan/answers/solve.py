@@ -18,6 +18,7 @@ from kvcli.plan.build import build
 from kvcli.plan.plan import Plan
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.sharing.offload import Offload
+from kvcli.units import plural
 
 UNKNOWNS = ("ctx", "batch", "devices", "tp", "kv-dtype", "device", "ngl", "n-cpu-moe")
 #: More sequences than one instance serves.
@@ -118,9 +119,8 @@ def _batch(request: PlanRequest, goal: Goal) -> Solved:
         return Solved("batch", None, None, plan, why, f"not even one sequence passes: {misses(plan, why)}")
     plan = build(at_batch(request, value))
     if not why and running:
-        return Solved(
-            "batch", value, plan, None, "max sequences", f"the scheduler runs {running:,} sequences together, and all of them pass"
-        )
+        most = f"the scheduler runs {plural(running, 'sequence')} together" + (", and all of them pass" if running > 1 else "")
+        return Solved("batch", value, plan, None, "max sequences", most)
     if not why:
         return Solved("batch", value, plan, None, "search limit", f"{value:,} sequences pass, and more are not tried")
     if why == "engine":
@@ -185,7 +185,10 @@ def _device(request: PlanRequest, goal: Goal, own: tuple[Accelerator, ...]) -> S
     apart = f"; of {', '.join(unproven)} too little is known to refute or to rank them" if unproven else ""
     if not found:
         return Solved("device", None, None, None, "memory", f"no part of the table passes{apart}")
-    return Solved("device", names, found[0], None, "memory", f"{len(names)} parts pass, the one with least memory first{apart}")
+    maybe = [plan.device.id for plan in found if plan.device and plan.memory and plan.memory.condition]
+    low = f"; only if overheads stay low: {', '.join(maybe)}" if maybe else ""
+    many = "1 part passes" if len(names) == 1 else f"{len(names)} parts pass, the one with least memory first"
+    return Solved("device", names, found[0], None, "memory", f"{many}{low}{apart}")
 
 
 _SOLVERS: dict[str, Callable[[PlanRequest, Goal], Solved]] = {

@@ -18,6 +18,7 @@ from kvcli.plan.budget.reserve import Defaults, defaults, share
 from kvcli.plan.lines import draft_lines, weights_line
 from kvcli.plan.speculative import joined
 from kvcli.plan.storage.vllm import Vllm
+from kvcli.units import format_bytes
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -67,6 +68,15 @@ class MemoryPlan(NamedTuple):
         host = self.host
         high = self.high_bytes <= self.usable_bytes and (host is None or host.usable_bytes is None or host.high_bytes <= host.usable_bytes)
         return "fits" if high else "fits_if"
+
+    @property
+    def condition(self) -> str:
+        """On what it depends whether all of it fits, in words; empty where nothing is open."""
+        if self.verdict != "fits_if":
+            return ""
+        if self.high_bytes <= self.usable_bytes:
+            return "the host's prompts leave room"
+        return f"overheads stay under {format_bytes(self.overheads_at_most_bytes)}"
 
     @property
     def contents_bytes(self) -> int:

@@ -153,8 +153,10 @@ class Question(NamedTuple):
         return states or cache_bytes(spec.groups, 1, self.kv) > 0
 
     def _buffers(self) -> KvPool:
-        slots = getattr(getattr(self.engine, "server", self.engine), "slots", None) or self.workload.batch_size
-        amount = Amount(None, self.workload.context_tokens * slots, Fraction(slots))
+        rule = getattr(self.engine, "server", self.engine)
+        slots = getattr(rule, "slots", None) or self.workload.batch_size
+        tokens = getattr(rule, "shared_tokens", None) or self.workload.context_tokens * slots
+        amount = Amount(None, tokens, min(Fraction(slots), Fraction(tokens, self.workload.context_tokens)))
         most = max(self.stored)
         return KvPool(amount, amount, (most, most), self.stored)
 

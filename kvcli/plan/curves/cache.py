@@ -35,7 +35,7 @@ class Crossing(NamedTuple):
 class CacheCurve(NamedTuple):
     """(context tokens, bytes) of the fullest device. `needed` is what attention must keep, where one device holds all; `multi_head`
     what would be stored if every query head had keys and values of its own; `room` what the device has left for the cache beside
-    weights and certain overheads. Empty where they say nothing.
+    weights and certain overheads, `left_bytes` of it at the context asked for. Empty where they say nothing.
     """
 
     stored: Curve
@@ -45,6 +45,7 @@ class CacheCurve(NamedTuple):
     kv_heads: int
     weights_bytes: int
     room: Curve
+    left_bytes: int | None
     crossings: tuple[Crossing, ...]
 
 
@@ -58,7 +59,7 @@ def weights_on_fullest(plan: Plan) -> int:
 
 def cache_curve(point: Point, most_tokens: int) -> CacheCurve:
     """From the shortest context that the request allows to `most_tokens`."""
-    request, plan = point
+    request, plan = point.request, point.plan
     work = request.workload
     least = max(1, work.shared_prefix_tokens + 1, work.uncached_tokens, work.new_tokens)
     lengths = _lengths(request, min(least, most_tokens), most_tokens)
@@ -75,6 +76,7 @@ def cache_curve(point: Point, most_tokens: int) -> CacheCurve:
         kv_heads=heads[1],
         weights_bytes=weights_on_fullest(plan),
         room=room if any(size > 0 for _, size in room) else (),
+        left_bytes=_room(plan) if plan.memory is not None else None,
         crossings=_crossings(request, plan, lengths[0], most_tokens),
     )
 

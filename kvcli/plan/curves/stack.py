@@ -7,20 +7,39 @@ from typing import NamedTuple
 from kvcli.plan.curves.cache import stored_on_fullest, weights_on_fullest
 from kvcli.plan.plan import Plan
 
-#: How items of a budget are joined to pieces that a reader tells apart.
+#: Keys, values and states together, where nobody asked for a budget.
+CACHE = "cache"
+#: What a budget counts beside the model and what it remembers.
+OVERHEADS = "overheads, at least"
+RESERVE = "left by the engine"
+#: How items of a budget are joined to pieces that a reader tells apart; all others are overheads.
 _PIECES = {
     "weights": "weights",
     "draft_weights": "drafter",
     "draft_kv_cache": "drafter",
+    "lora_slots": "adapters",
     "kv_cache": "KV cache",
     "recurrent_state": "states",
-    "engine_reserve": "left by the engine",
+    "encoder_cache": "encoder cache",
+    "kv_pool_free": "rest of the pool",
+    "kv_pool_short": "rest of the pool",
+    "host_part": "the host's part",
+    "engine_reserve": RESERVE,
 }
-#: Everything else that a budget names.
-OVERHEADS = "overheads, at least"
-#: Keys, values and states together, where nobody asked for a budget.
-CACHE = "cache"
-ORDER = ("weights", "drafter", CACHE, "KV cache", "states", OVERHEADS, "left by the engine")
+#: From what is the model's to what is nobody's.
+ORDER = (
+    "weights",
+    "drafter",
+    "adapters",
+    "the host's part",
+    CACHE,
+    "KV cache",
+    "states",
+    "encoder cache",
+    "rest of the pool",
+    OVERHEADS,
+    RESERVE,
+)
 
 
 class Stack(NamedTuple):

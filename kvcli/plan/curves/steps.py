@@ -21,12 +21,13 @@ POINTS_AN_OCTAVE = 4
 class StepCurve(NamedTuple):
     """(sequences, seconds) of a step's floor and of each of its terms, the floor being the largest of them.
 
-    `compute_from` is the fewest sequences at which arithmetic binds, `held` the most that memory holds; None where there is none.
+    `asked` are those of the plans. `compute_from` is the fewest sequences at which arithmetic binds, `held` the most that memory holds;
+    None where there is none.
     """
 
     floor: tuple[tuple[int, float], ...]
     terms: tuple[tuple[str, tuple[tuple[int, float], ...]], ...]
-    asked: tuple[int, float]
+    asked: tuple[tuple[int, float], ...]
     compute_from: int | None
     held: int | None
 
@@ -38,8 +39,8 @@ def steps_of_plan(plan: Plan) -> Steps | None:
 def most_sequences(points: list[Point]) -> int:
     """Up to where curves are drawn, the same for all of them."""
     found = LEAST_SEQUENCES
-    for _, plan in points:
-        steps = steps_of_plan(plan)
+    for point in points:
+        plan, steps = point.plan, steps_of_plan(point.plan)
         bound = compute_bound_batch(steps) if steps else None
         found = max(found, 2 * plan.workload.batch_size, min(MOST_SEQUENCES, 2 * bound) if bound else 0)
     return found
@@ -47,12 +48,13 @@ def most_sequences(points: list[Point]) -> int:
 
 def step_curve(point: Point, most: int) -> StepCurve | None:
     """None for a plan without floors."""
-    request, plan = point
+    request, plan = point.request, point.plan
     steps = steps_of_plan(plan)
     if steps is None:
         return None
     tokens = plan.workload.context_tokens
-    batches = _batches(most, plan.workload.batch_size)
+    asked = point.asked or (plan.workload.batch_size,)
+    batches = _batches(most, asked)
     found = [steps.terms(tokens, batch) for batch in batches]
     kinds = [name for name, _ in found[0]]
     terms = tuple(
@@ -64,18 +66,17 @@ def step_curve(point: Point, most: int) -> StepCurve | None:
     if plan.memory is not None:
         solved = solve(request, "batch", Goal())
         held = solved.value if isinstance(solved.value, int) and solved.binding == "memory" else None
-    batch = plan.workload.batch_size
     return StepCurve(
         floor=tuple((count, steps.seconds(tokens, count)) for count in batches),
         terms=terms,
-        asked=(batch, steps.seconds(tokens, batch)),
+        asked=tuple((batch, steps.seconds(tokens, batch)) for batch in asked),
         compute_from=compute_bound_batch(steps),
         held=held,
     )
 
 
-def _batches(most: int, asked: int) -> list[int]:
-    found = {1, most, asked}
+def _batches(most: int, asked: tuple[int, ...]) -> list[int]:
+    found = {1, most, *asked}
     number = 0
     while (batch := round(2 ** (number / POINTS_AN_OCTAVE))) < most:
         found.add(batch)
@@ -84,7 +85,7 @@ def _batches(most: int, asked: int) -> list[int]:
 
 
 class Roof(NamedTuple):
-    """Nominal rates of one device: FLOP/s of the units that the weights could use, bytes/s of its memory."""
+    """Rates of one device: FLOP/s of the units that the weights could use, bytes/s of its memory."""
 
     device: str
     flops_per_s: float
@@ -109,7 +110,10 @@ class Work(NamedTuple):
 
 
 class Roofline(NamedTuple):
+    """`roof` is what no execution exceeds, as floors have it; `nominal` what the part's data sheet says."""
+
     roof: Roof
+    nominal: Roof
     work: tuple[Work, ...]
 
 
@@ -123,11 +127,12 @@ def roofline(point: Point, landmarks: bool) -> Roofline | None:
     steps, device = steps_of_plan(plan), plan.device
     if steps is None or device is None:
         return None
-    roof = Roof(device.id, device.peak(*steps.units), device.bandwidth_bytes_per_s)
-    if not roof.flops_per_s or not roof.bytes_per_s:
+    roof = Roof(device.id, steps.peak_flops, device.bandwidth_bound_bytes_per_s)
+    nominal = Roof(device.id, device.peak(*steps.units), device.bandwidth_bytes_per_s)
+    if not nominal.flops_per_s or not nominal.bytes_per_s:
         return None
     tokens, asked = plan.workload.context_tokens, plan.workload.batch_size
-    batches = sorted({asked, *(LANDMARKS if landmarks else ())})
+    batches = sorted({asked, *point.asked, *(LANDMARKS if landmarks else ())})
     work = [Work("decode", batch, steps.intensity(tokens, batch)) for batch in batches]
     prefill = plan.latency.prefill.lines if plan.latency else ()
     moved = sum(int(line.amount) for line in prefill if line.item in ("prefill_weights_read", "prefill_kv_read"))
@@ -136,4 +141,4 @@ def roofline(point: Point, landmarks: bool) -> Roofline | None:
     if moved and flops:
         # a device reads its share of the weights of its stage, and computes its share of that stage
         work.append(Work("prefill", asked, flops / devices / moved))
-    return Roofline(roof, tuple(work))
+    return Roofline(roof, nominal, tuple(work))

@@ -53,12 +53,14 @@ OLDER_SHARING = SHARING._replace(output_last=True)
 @dataclass(frozen=True, slots=True)
 class LlamaCpp:
     """`slots` None means one a sequence; `ubatch` is the most tokens of one physical batch.
+    `shared_tokens` are those of the one buffer where it is unified; None means the context times the slots.
 
     `rollback` states beside the current one are kept where draft tokens may be undone.
     """
 
     slots: int | None = None
     unified: bool = False
+    shared_tokens: int | None = None
     swa_full: bool = False
     ubatch: int = 512
     rollback: int = 0
@@ -89,6 +91,7 @@ class LlamaCpp:
             unified=self.unified or older,
             ubatch=self.ubatch,
             pad=32 if older and kv.value in dtypes.COMPUTE else 256,
+            shared_tokens=self.shared_tokens,
         )
         windows = models.windows(spec, self.name) if not (self.swa_full or older) else {}
         causes: Counter[str] = Counter()
@@ -150,6 +153,10 @@ class LlamaCpp:
         if slots > MOST_SLOTS:
             text = f"llama.cpp has at most {MOST_SLOTS} slots, not {slots}"
             raise BadInput(text, hint="lower --parallel or --batch", code="too_many_slots")
+        tokens = workload.batch_size * workload.context_tokens
+        if self.shared_tokens and tokens > self.shared_tokens:
+            text = f"a buffer of {self.shared_tokens:,} tokens cannot hold {tokens:,} together"
+            raise BadInput(text, hint="raise -c or lower --batch", code="too_few_cells")
         return slots
 
     def _check_types(self, kv: KvTypes, records: list[CacheRecord]) -> None:
@@ -168,7 +175,7 @@ class LlamaCpp:
             )
 
     def _notices(self, workload: Workload, kv: KvTypes, layout: Layout) -> tuple[Notice, ...]:
-        flags = f"-c {workload.context_tokens * layout.slots} -np {layout.slots}"
+        flags = f"-c {layout.shared_tokens or workload.context_tokens * layout.slots} -np {layout.slots}"
         flags += " -kvu" if self.unified else ""
         flags += " --swa-full" if self.swa_full else ""
         flags += f" -b {self.ubatch}" if self.ubatch > LOGICAL_BATCH else ""
@@ -204,6 +211,11 @@ def policy(options: EngineOptions) -> StoragePolicy:
             code="unknown_engine_option",
         )
     rule = LlamaCpp(
-        slots=options.parallel, unified=options.kv_unified, swa_full=options.swa_full, rollback=options.drafted, version=version
+        slots=options.parallel,
+        unified=options.kv_unified,
+        shared_tokens=options.shared_tokens if options.kv_unified else None,
+        swa_full=options.swa_full,
+        rollback=options.drafted,
+        version=version,
     )
     return rule if options.ubatch is None else replace(rule, ubatch=options.ubatch)

@@ -24,7 +24,10 @@ def pad(tokens: int, multiple: int = 256) -> int:
 
 
 class Layout(NamedTuple):
-    """`sequences` of `context_tokens` tokens in `slots`; every buffer is of `streams` x cells."""
+    """`sequences` of `context_tokens` tokens in `slots`; every buffer is of `streams` x cells.
+
+    `shared_tokens`: the size of the one buffer where it is given, in which each slot may take all that others leave.
+    """
 
     slots: int
     sequences: int
@@ -32,6 +35,7 @@ class Layout(NamedTuple):
     unified: bool = False
     ubatch: int = 512
     pad: int = 256
+    shared_tokens: int | None = None
 
     @property
     def streams(self) -> int:
@@ -40,7 +44,8 @@ class Layout(NamedTuple):
     @property
     def cells(self) -> int:
         """Cells of a stream: n_ctx whole where unified, else n_ctx / slots; n_ctx is context_tokens x slots."""
-        return pad(self.context_tokens * self.slots if self.unified else self.context_tokens, self.pad)
+        whole = self.shared_tokens or self.context_tokens * self.slots
+        return pad(whole if self.unified else self.context_tokens, self.pad)
 
     def window_cells(self, window_tokens: int, unified: bool) -> int:
         """Cells of a stream of a window cache: the window of each sequence in it and the batch being computed."""
@@ -55,6 +60,10 @@ def cells_of(layout: Layout, row_bytes: int, visible_tokens: int, window_tokens:
     if cells < layout.cells:
         room = (streams * cells - slots * visible_tokens) * row_bytes
         return Held(streams * cells * row_bytes, ((SLOTS, empty), (ROOM, room)))
+    if layout.shared_tokens:
+        free, hidden = layout.shared_tokens - layout.sequences * n, layout.sequences * (n - visible_tokens)
+        padding = cells - layout.shared_tokens
+        return Held(cells * row_bytes, ((SLOTS, free * row_bytes), (FULL, hidden * row_bytes), (PADDING, padding * row_bytes)))
     hidden = slots * (n - visible_tokens) * row_bytes
     padding = (streams * cells - slots * n) * row_bytes
     return Held(streams * cells * row_bytes, ((SLOTS, empty), (FULL, hidden), (PADDING, padding)))

@@ -93,6 +93,8 @@ class EngineOptions(NamedTuple):
     ubatch: int | None = None
     parallel: int | None = None
     kv_unified: bool = False
+    #: llama.cpp: tokens of the one buffer that all slots share, where it is not the context times the slots
+    shared_tokens: int | None = None
     swa_full: bool = False
     max_num_batched_tokens: int | None = None
     #: tokens drafted before each step (speculative decoding), whose keys, values and states it must hold or undo

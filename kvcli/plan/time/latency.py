@@ -22,6 +22,8 @@ class Latency(NamedTuple):
     tokens_per_step: int = 1
     tokens_per_s: float | None = None
     steps: Steps | None = None
+    #: FLOP/B at nominal rates is `ridge`; at the rates that floors take, which no execution exceeds, it is this one
+    ridge_of_bounds: float | None = None
 
     @property
     def ledger(self) -> Ledger:

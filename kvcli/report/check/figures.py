@@ -30,9 +30,12 @@ def value(measures: Measures, field: str) -> str:
     return show(amount) if finite(amount) else ""
 
 
-def numbers(measures: Measures) -> str:
-    """All that is known, in one line."""
-    return ", ".join(text for measure in MEASURES if (text := _number(measure, value(measures, measure.field))))
+def numbers(measures: Measures, memory_of: str = "") -> str:
+    """All that is known, in one line. `memory_of`: whose memory it is, where it is not one request's."""
+    said = {measure.field: _number(measure, value(measures, measure.field)) for measure in MEASURES}
+    if memory_of and said["memory_bytes"]:
+        said["memory_bytes"] += f" of {memory_of}"
+    return ", ".join(text for text in said.values() if text)
 
 
 def _number(measure: Measure, text: str) -> str:

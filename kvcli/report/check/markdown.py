@@ -67,7 +67,8 @@ def _row(report: Report, cell: Cell) -> dict[str, str]:
         if change:
             was = f"was {measure.show(change.before)}" + (f", {change.percent}" if change.percent else "")
             text += f"<br>{was.translate(_HTML)}"
-        row[measure.short] = text
+        whose = cell.memory_of if measure.field == "memory_bytes" else ""
+        row[measure.short] = f"{text}<br>of {escape(whose)}" if whose else text
     said = [each for each in unknown_only(of_cell(cell)) if each.outcome.level in ("error", "warning")]
     row["why"] = "<br>".join([*(f"{escape(each.outcome.rule)}: {escape(each.outcome.message)}" for each in said), *_unsaid(cell)])
     row["what passes"] = "<br>".join(f"{escape(each.outcome.rule)}: {escape(each.outcome.fix)}" for each in said if each.outcome.fix)

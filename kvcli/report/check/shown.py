@@ -140,12 +140,17 @@ def gone(report: Report) -> list[str]:
 
 
 def beyond(cell: Cell) -> str:
-    """Why more memory than the device has is no failure, one sentence; '' where nothing goes beyond it, or where KV001 fails."""
+    """Whose memory it is that is more than the device has, and why that need not fail; '' where nothing goes beyond it, or where KV001
+    fails with that very number."""
     used, has = cell.measures.memory_bytes, cell.measures.usable_bytes
     levels = {each.level for each in cell.outcomes if each.rule == "KV001"}
-    if used is None or has is None or used <= has or "error" in levels:
+    if used is None or has is None or used <= has:
         return ""
+    if "error" in levels:
+        return f"this is {cell.memory_of}, of which an engine lets some wait; KV001 counts one request" if cell.memory_of else ""
     if "warning" in levels:
+        if cell.memory_of:
+            return f"this is {cell.memory_of}, of which an engine lets some wait; KV001 counts one request"
         return "this is more than the device has, and KV001 says why that need not fail"
     if "note" in levels:
         return "this is more than the device has, which a waiver of KV001 accepts"
@@ -160,18 +165,32 @@ def remarks(report: Report) -> list[str]:
     With a baseline, of the cells alone that something has happened to.
     """
     cells = [cell for cell in report.cells if not unchanged(report, cell)]
-    skipped = [each for cell in cells for each in of_cell(cell) if each.outcome.level == "skipped"]
-    lines = [f"skipped {each.rule} for {each.where}: {plain(each.outcome.message)}" for each in skipped]
-    assumed: dict[str, list[str]] = {}
-    for cell in cells:
-        for each in cell.assumed:
-            assumed.setdefault(plain(each), []).append(f"{plain(cell.target)} on {plain(cell.device)}")
-    for said, names in assumed.items():
-        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-        lines.append(f"assumed for {', '.join(names[:MOST_NAMES])}{more}: {said}")
+    skipped = (
+        (f"{each.rule} ({plain(each.outcome.message)})", cell)
+        for cell in cells
+        for each in of_cell(cell)
+        if each.outcome.level == "skipped"
+    )
+    lines = _together("skipped", skipped)
+    lines += _together("assumed", ((plain(each), cell) for cell in cells for each in cell.assumed))
     lines += [f"gone since the baseline: {name}" for name in gone(report)]
     lines += [f"memory of {plain(cell.target)} on {plain(cell.device)}: {said}" for cell in cells if (said := beyond(cell))]
     return lines + [line for line in (same(report), unsaid(report)) if line]
+
+
+def _together(kind: str, said: Iterable[tuple[str, Cell]]) -> list[str]:
+    """One line for all that is said of the same cells: `skipped for chat on l4s: KV002 headroom-... (no limit ...); KV005 ...`."""
+    cells: dict[str, list[str]] = {}
+    for text, cell in said:
+        cells.setdefault(text, []).append(f"{plain(cell.target)} on {plain(cell.device)}")
+    lines: dict[tuple[str, ...], list[str]] = {}
+    for text, names in cells.items():
+        lines.setdefault(tuple(dict.fromkeys(names)), []).append(text)
+    found = []
+    for of, texts in lines.items():
+        more = f" and {len(of) - MOST_NAMES} more" if len(of) > MOST_NAMES else ""
+        found.append(f"{kind} for {', '.join(of[:MOST_NAMES])}{more}: {'; '.join(texts)}")
+    return found
 
 
 def unchanged(report: Report, cell: Cell) -> bool:

@@ -56,7 +56,7 @@ def _seen(text: str) -> int:
 def _block(report: Report, cell: Cell, said: list[Finding], skipped: list[Finding], color: bool) -> list[str]:
     # every line begins with words of ours, so that none begins as a command of a CI system does
     head = f"{_paint(cell.verdict.upper(), cell.verdict, color)} {plain(cell.target)} on {plain(cell.device)}"
-    figures = numbers(cell.measures)
+    figures = numbers(cell.measures, cell.memory_of)
     lines = [f"{head}: {figures}" if figures else head]
     lines += [f"  {line}" for line in [since(report, cell)] if line]
     lines += [f"  memory: {line}" for line in [beyond(cell)] if line]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kvcli.plan.curves.stack import OVERHEADS, RESERVE, stack
 from kvcli.plan.plan import Plan
-from kvcli.report.budget_table import NAMES
 from kvcli.units import format_bytes
 
 #: Units of the drawing along the bar.
 WIDTH = 1000
 #: Colours of a page, for as many parts; more share the last.
 COLOURS = 6
+_STYLES = {OVERHEADS: "overhead", RESERVE: "reserve"}
 
 
 class Part(NamedTuple):
@@ -33,15 +34,12 @@ class Bar(NamedTuple):
 
 
 def memory_bar(plan: Plan) -> Bar:
-    """Of the fullest device; without a device of known memory, of weights and stored caches wherever they are."""
+    """Of the fullest device."""
+    held = stack(plan)
+    found = [(name, size, _STYLES.get(name) or f"part{min(number, COLOURS - 1)}") for number, (name, size) in enumerate(held.pieces)]
     memory = plan.memory
     if memory is None:
-        sizes = [("weights", plan.weights.resident_bytes), ("KV cache, as stored", plan.cache.stored_bytes)]
-        sizes = [("weights and cache", plan.device_bytes)] if plan.shared or plan.draft else sizes
-        return _bar([(name, size, f"part{number}") for number, (name, size) in enumerate(sizes)], None)
-    held = [(NAMES[line.item], int(line.amount)) for line in memory.ledger if line.amount]
-    found = [(name, size, f"part{min(number, COLOURS - 1)}") for number, (name, size) in enumerate(held)]
-    found.append(("overheads, at least", sum(each.low_bytes for each in memory.needs), "overhead"))
+        return _bar(found, None)
     found.append(("overheads, at most so much more", memory.high_bytes - memory.total_bytes, "maybe"))
     found.append(("free whatever overheads take", memory.usable_bytes - memory.high_bytes, "free"))
     return _bar(found, memory.usable_bytes)

@@ -9,9 +9,8 @@ from typing import NamedTuple
 from kvcli.plan.answers.answer import Answer
 from kvcli.plan.plan import Plan
 from kvcli.report.answer_table import answer_lines
-from kvcli.report.budget_table import verdict
+from kvcli.report.budget_table import VERDICTS, verdict
 from kvcli.report.floors_table import floors_table
-from kvcli.report.plan_table import VERDICTS
 from kvcli.report.time_rows import first_token_row
 from kvcli.units import exact_bytes, format_bytes
 

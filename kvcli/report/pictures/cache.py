@@ -57,7 +57,7 @@ def _only(axes: Axes, curve: CacheCurve) -> int:
         axes.axhline(curve.weights_bytes / GIB, color=QUIET, linewidth=1.3, linestyle="-.", label=label)
         top = max(top, curve.weights_bytes)
     if curve.room and max(size for _, size in curve.room) <= 3 * top:
-        label = f"left on the device beside weights and overheads, {format_bytes(curve.room[-1][1])}"
+        label = f"left on the device beside weights and overheads, {format_bytes(curve.left_bytes or 0)}"
         _line(axes, curve.room, color=COLOURS[2], linewidth=1.5, label=label)
         top = max(top, *(size for _, size in curve.room))
     for crossing, text in zip(curve.crossings, _crossings(curve), strict=True):
@@ -87,6 +87,8 @@ def _crossings(curve: CacheCurve) -> list[str]:
 
 
 def _line(axes: Axes, curve: Curve, **look: object) -> None:
+    if len(curve) == 1:  # one context alone has no line
+        look["marker"] = "s"
     axes.plot([tokens for tokens, _ in curve], [size / GIB for _, size in curve], **look)  # type: ignore[arg-type]
 
 

@@ -47,7 +47,7 @@ def pictures(requests: Sequence[PlanRequest], plans: Sequence[Plan], panels: tup
     found = []
     for name in _chosen(shown, panels):
         with mpl.rc_context(SETTINGS):  # type: ignore[arg-type]  # names of settings are checked when they are set
-            figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
+            figure = Figure(figsize=(WIDTH, _height(shown)), layout="constrained")
             said = _draw(figure.add_subplot(), shown, name)
             found.append(Picture(name, _PANELS[name].title, said, _bytes(figure, "svg")))
     return found
@@ -65,11 +65,16 @@ def sheet_figure(requests: Sequence[PlanRequest], plans: Sequence[Plan], panels:
     chosen = _chosen(shown, panels)
     across = 1 if len(chosen) == 1 else 2
     down = -(-len(chosen) // across)
-    figure = Figure(figsize=(WIDTH * across, HEIGHT * down + 0.4), layout="constrained")
+    figure = Figure(figsize=(WIDTH * across, _height(shown) * down + 0.4), layout="constrained")
     for number, name in enumerate(chosen, 1):
         _draw(figure.add_subplot(down, across, number), shown, name)
     figure.suptitle("\n".join(textwrap.wrap(common(shown.bars), 90 * across)), fontsize=11, color=QUIET)
     return figure
+
+
+def _height(shown: Scene) -> float:
+    """Inches of one panel: more for many bars, and for the lines of a legend that many curves take."""
+    return HEIGHT + 0.35 * max(0, max(map(len, (shown.by_context, shown.bars, shown.by_batch))) - 4)
 
 
 def _chosen(shown: Scene, panels: tuple[str, ...]) -> tuple[str, ...]:
@@ -82,7 +87,10 @@ def _chosen(shown: Scene, panels: tuple[str, ...]) -> tuple[str, ...]:
 
 def _draw(axes: Axes, shown: Scene, name: str) -> str:
     points = shown.points_of(name)
-    return _PANELS[name].draw(axes, points, names(points))
+    said = _PANELS[name].draw(axes, points, names(points))
+    if name == "memory" and shown.longest_only:
+        axes.set_title(f"{memory.TITLE}, at the longest context of each curve")
+    return said
 
 
 def _bytes(figure: Figure, kind: str) -> bytes:

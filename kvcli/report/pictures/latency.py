@@ -25,14 +25,15 @@ def draw(axes: Axes, points: tuple[Point, ...], names: list[str]) -> str:
     lowest = 1e3 * min((seconds for _, curve in pairs for _, seconds in curve.floor if seconds > 0), default=1e-6)
     said = []
     for number, (name, curve) in enumerate(pairs):
-        colour, (batch, seconds) = COLOURS[number % len(COLOURS)], curve.asked
+        colour = COLOURS[number % len(COLOURS)]
         if len(pairs) == 1:
             _only(axes, curve, most)
         else:
             label = f"{name}{_marks_in_words(curve)}"
             axes.plot(*_in_ms(curve.floor), color=colour, label=label, zorder=3)
-        axes.plot([batch], [1e3 * seconds], marker="o", color=colour, markersize=7, zorder=5, clip_on=False)
-        said.append(f"{name}: at least {format_seconds(seconds)} at batch {batch:,}" + _marks_in_words(curve))
+        axes.plot(*_in_ms(curve.asked), marker="o", linestyle="none", color=colour, markersize=7, zorder=5, clip_on=False)
+        floors = ", ".join(f"{format_seconds(seconds)} at batch {batch:,}" for batch, seconds in curve.asked)
+        said.append(f"{name}: at least {floors}" + _marks_in_words(curve))
     limit = next((point.plan.timing.slo for point in points if point.plan.timing.slo), None)
     if limit is not None:
         label = f"{limit.name}, {format_seconds(limit.tpot_s)} a token"

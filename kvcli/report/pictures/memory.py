@@ -38,8 +38,10 @@ def draw(axes: Axes, points: tuple[Point, ...], names: list[str]) -> str:
             label = None
     for place, each in zip(places, stacks, strict=True):
         text = format_bytes(sum(size for _, size in each.pieces)) + (f", {_VERDICTS[each.verdict]}" if each.verdict else "")
-        axes.text(0.004 * reach, place + 0.38, text, ha="left", va="bottom", fontsize=9)
-    axes.set_yticks(places, [textwrap.fill(name, 24, break_long_words=False) for name in names])
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}  # over the mark of the bar above, where bars are thin
+        axes.text(0.004 * reach, place + 0.36, text, ha="left", va="bottom", fontsize=9, bbox=box, zorder=5)
+    lines = max(-(-len(name) // 24) for name in names) * len(names)
+    axes.set_yticks(places, [textwrap.fill(name, 24) for name in names], fontsize=10 if lines <= 20 else 8)
     # few bars do not grow to fill the picture
     spare = max(0.0, (4 - len(points)) / 2)
     axes.set_ylim(places[-1] - 0.6 - spare, 0.8 + spare)

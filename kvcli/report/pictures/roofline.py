@@ -1,4 +1,4 @@
-"""Roofs of the devices at nominal rates, and where decode and prefill stand under them."""
+"""Roofs of the devices at the rates that no execution exceeds and at nominal ones, and where decode and prefill stand under them."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ def draw(axes: Axes, points: tuple[Point, ...], names: list[str]) -> str:
     own = len(roofs) == len(found)
     for number, roof in enumerate(roofs):
         _roof(axes, roof, low, high, COLOURS[number % len(COLOURS)] if own and not alone else QUIET)
+    for nominal in dict.fromkeys(each.nominal for _, each in found if not _alike(each.nominal, each.roof)):
+        axes.plot(*_path(nominal, low, high), color=QUIET, linewidth=1.1, linestyle="--", label=f"{_words(nominal)} (nominal)")
     for number, (name, each) in enumerate(found):
         colour = COLOURS[number % len(COLOURS)]
         for phase, marker in MARKERS.items():
@@ -47,7 +49,10 @@ def draw(axes: Axes, points: tuple[Point, ...], names: list[str]) -> str:
     axes.set_xlabel("FLOP for each byte read")
     axes.set_ylabel("FLOP/s of one device, at most")
     axes.set_title(TITLE)
-    legend_below(axes, 1 if len(roofs) > 1 or len(max(names, key=len)) > LONG_NAME else 3)
+    legend_below(
+        axes,
+        1 if len(roofs) > 1 or not all(_alike(each.nominal, each.roof) for _, each in found) or len(max(names, key=len)) > LONG_NAME else 3,
+    )
     said = [_words(roof) for roof in roofs]
     said += [f"{name}: {_works(each)}" for name, each in found]
     return f"{common(points, ('ctx', 'batch'))}. " + "; ".join(said)
@@ -58,9 +63,19 @@ def _words(roof: Roof) -> str:
 
 
 def _roof(axes: Axes, roof: Roof, low: float, high: float, colour: str) -> None:
-    path = [(low, roof.at(low)), (roof.ridge, roof.flops_per_s), (high, roof.flops_per_s)]
-    axes.plot([x for x, _ in path], [y for _, y in path], color=colour, linewidth=1.8, label=_words(roof))
+    axes.plot(*_path(roof, low, high), color=colour, linewidth=1.8, label=_words(roof))
     axes.plot([roof.ridge, roof.ridge], [roof.at(low), roof.flops_per_s], color=colour, linewidth=0.9, linestyle=":")
+
+
+def _path(roof: Roof, low: float, high: float) -> tuple[list[float], list[float]]:
+    xs = [low, roof.ridge, high]
+    return xs, [roof.at(x) for x in xs]
+
+
+def _alike(one: Roof, other: Roof) -> bool:
+    """Closer than the width of a line."""
+    pairs = ((one.flops_per_s, other.flops_per_s), (one.bytes_per_s, other.bytes_per_s))
+    return all(abs(first / second - 1) < 0.02 for first, second in pairs)
 
 
 def _works(each: Roofline) -> str:

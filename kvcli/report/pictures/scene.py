@@ -30,6 +30,8 @@ class Scene(NamedTuple):
     by_context: tuple[Point, ...]
     bars: tuple[Point, ...]
     by_batch: tuple[Point, ...]
+    #: not every plan has a bar: one for each curve over the context, at its longest
+    longest_only: bool = False
 
     @property
     def panels(self) -> tuple[str, ...]:
@@ -59,8 +61,8 @@ def scene(requests: Sequence[PlanRequest], plans: Sequence[Plan]) -> Scene:
                 hint="name fewer models, devices, engines, types or splits",
                 code="too_many_curves",
             )
-    bars = points if len(points) <= MOST_BARS else by_context
-    return Scene(tuple(by_context), tuple(bars), tuple(by_batch))
+    few = len(points) <= MOST_BARS
+    return Scene(tuple(by_context), tuple(points if few else by_context), tuple(by_batch), not few)
 
 
 def panels_of(asked: str | None) -> tuple[str, ...]:

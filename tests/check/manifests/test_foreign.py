@@ -22,6 +22,11 @@ FOREIGN = {
     "bytes": b"\xff\xfe\x00",
 }
 ENGINES = {
+    # no manifest by their words, and what they start is said
+    "part": 'command: [vllm, serve, "{{ .Values.model }}"]\n{{ end }}\n',
+    "list": "{{ if .Values.on }}\ncommand:\n  - vllm\n  - serve\n",
+    "sub": "Resources:\n  Host: {Properties: {UserData: !Sub 'docker run vllm/vllm-openai:v0.9.2 --model a/b'}}\n",
+    "server": "Data: !Sub 'llama-server -m a.gguf'\n",
     "chart": 'apiVersion: v1\nkind: Pod\nmetadata:\n  name: {{ include "chat.name" . }}\nspec:\n  image: vllm/vllm-openai\n',
     "duplicate": ENGINE + "spec: {}\n",
     "compose": "services:\n  a:\n    image: ghcr.io/ggml-org/llama.cpp:server\n    image: x\n",

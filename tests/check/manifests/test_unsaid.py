@@ -50,10 +50,30 @@ def test_a_variable_hides_devices_of_a_container_that_its_image_starts(said):
     assert said("KV014", a_yaml=text) == [("passed", "")]
     hidden = text.replace("          args", '          env: [{ name: CUDA_VISIBLE_DEVICES, value: "0" }]\n          args')
     ((level, message),) = said("KV014", a_yaml=hidden)
-    assert (level, message) == ("error", "the engine uses 2 devices (tp 2), and 1 is requested")
+    assert (level, message) == ("error", "the engine uses 2 devices (tp 2), and 1 is visible")
     assert said("KV014", a_yaml=hidden.replace('"0"', '"0,1"')) == [("passed", "")]
     # a word that is no list of devices hides none
     assert said("KV014", a_yaml=hidden.replace("CUDA", "NVIDIA").replace('"0"', "all")) == [("passed", "")]
+
+
+SCRIPT = "for i in 0 1 2 3; do CUDA_VISIBLE_DEVICES=$i vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len %s %s & done; wait"
+
+
+def test_copies_of_a_loop_each_see_a_device_of_their_own(said):
+    """Four of them on four GPUs: which one each sees is only known where it runs, so that none is said to stay idle."""
+
+    def looped(length, more=""):
+        text = pod("--max-model-len=4096", gpus=("gpu: 1", "gpu: 4"))
+        head, _, tail = text.partition("args:")
+        rest = tail.partition("\n")[2]
+        return f"{head}command: [bash, -c, '{SCRIPT % (length, more)}']\n{rest}"
+
+    assert [level for level, _ in said("KV014", a_yaml=looped(4096))] == ["passed"]
+    # more than the container has stays certain
+    assert [level for level, _ in said("KV014", a_yaml=looped(4096, "--tensor-parallel-size 8"))] == ["error"]
+    # without the variable three do stay idle
+    plain = looped(4096).replace("CUDA_VISIBLE_DEVICES=$i ", "")
+    assert [level for level, _ in said("KV014", a_yaml=plain)] == ["warning"]
 
 
 def test_replicas_that_the_pool_cannot_hold_together(said):

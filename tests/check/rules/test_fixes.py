@@ -81,7 +81,7 @@ def test_a_limit_that_no_such_part_reaches_is_answered_with_one_that_this_part_d
 def test_devices_that_hold_a_model_stay_in_the_pool(said):
     """Llama-3.3-70B: 141e9 B of weights take at least seven cards of 23.65e9 B, and eight by its 64 heads."""
     model = serve("--max-model-len 4096", "meta-llama/Llama-3.3-70B-Instruct")
-    assert said(model)["KV001"].fix == "--tensor-parallel-size 8 on 8 x l4 (if overheads stay low)"
+    assert said(model)["KV001"].fix == "--tensor-parallel-size 8 on 8 x l4 (with a warning, if overheads stay low)"
     assert said(model, fleet="{ device: l4, devices: 4 }")["KV001"].fix == ""
     spread = said(model, on="l4")["KV001"].fix
     count = int(re.fullmatch(r"--tensor-parallel-size 8 --pipeline-parallel-size 2 on (\d+) x l4", spread)[1])
@@ -93,7 +93,9 @@ def test_devices_that_hold_a_model_stay_in_the_pool(said):
 def test_both_lengths_are_named(said):
     """The longest without a warning, and the longest that may start; each is the last of its kind."""
     fix = said(serve("--max-model-len 131072"))["KV001"].fix
-    sure, perhaps = (int(number) for number in re.match(r"--max-model-len (\d+) \(up to (\d+) if overheads stay low\)", fix).groups())
+    sure, perhaps = (
+        int(number) for number in re.match(r"--max-model-len (\d+) \(up to (\d+) with a warning, if overheads stay low\)", fix).groups()
+    )
     levels = {tokens: said(serve(f"--max-model-len {tokens}"))["KV001"].level for tokens in (sure, sure + 1, perhaps, perhaps + 1)}
     assert list(levels.values()) == ["passed", "warning", "warning", "error"]
 

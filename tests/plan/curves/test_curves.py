@@ -1,5 +1,6 @@
 """What pictures draw, as numbers: every curve is held against plans, against `--solve`, or against arithmetic done by hand."""
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -11,7 +12,7 @@ from kvcli.plan.answers.search import Goal
 from kvcli.plan.answers.solve import at_context, solve
 from kvcli.plan.build import build
 from kvcli.plan.curves.cache import cache_curve
-from kvcli.plan.curves.series import MOST_SERIES, Point, common, names, over_batch, over_context
+from kvcli.plan.curves.series import LONGEST_NAME, MOST_SERIES, Point, common, names, over_batch, over_context
 from kvcli.plan.curves.stack import stack
 from kvcli.plan.curves.steps import most_sequences, roofline, step_curve
 from kvcli.plan.request import PlanRequest
@@ -99,7 +100,7 @@ def test_floors_over_the_batch_are_those_of_plans(asked):
         plan = build(asked.request._replace(workload=work._replace(batch_size=batch)))
         assert seconds == pytest.approx(plan.latency.decode.seconds, rel=1e-12)
         assert seconds == max(dict(term)[batch] for _, term in curve.terms)
-    assert curve.asked == (work.batch_size, pytest.approx(asked.plan.latency.decode.seconds, rel=1e-12))
+    assert curve.asked == ((work.batch_size, pytest.approx(asked.plan.latency.decode.seconds, rel=1e-12)),)
     assert {batch for batch, _ in curve.floor} >= {1, work.batch_size, 96}
 
 
@@ -125,10 +126,13 @@ def test_no_floor_no_curve():
 
 
 def test_points_under_the_roof():
-    """H100 SXM by its data sheet: 989.5 TFLOP/s of bf16 and 3.35 TB/s."""
+    """H100 SXM: 989.5 TFLOP/s of bf16 and 3.35 TB/s by its data sheet; at its highest clock 1,980 instead of 1,830 MHz."""
     asked = point("llama3-8b", 8192, 16, "h100-sxm5-80")
     found = roofline(asked, landmarks=True)
-    assert found.roof.ridge == pytest.approx(989.5e12 / 3.35e12)
+    assert found.nominal.ridge == pytest.approx(989.5e12 / 3.35e12)
+    part = find("h100-sxm5-80")
+    assert found.roof.flops_per_s == part.peak_bound("bf16") == pytest.approx(989.5e12 * 1980 / 1830, rel=1e-3)
+    assert found.roof.bytes_per_s == part.bandwidth_bound_bytes_per_s >= 3.35e12
     decode = {work.batch_size: work.intensity for work in found.work if work.phase == "decode"}
     assert set(decode) == {1, 8, 16, 64}
     assert decode[16] == asked.plan.latency.arithmetic_intensity
@@ -137,8 +141,11 @@ def test_points_under_the_roof():
     (prefill,) = (work for work in found.work if work.phase == "prefill")
     # matrices are read once for 16 x 8,192 tokens: at least 2 FLOP x tokens / 2 B, more with attention
     assert 131_072 < prefill.intensity < 2 * 131_072
-    assert found.roof.at(decode[1]) == decode[1] * 3.35e12
-    assert found.roof.at(1e6) == 989.5e12
+    assert found.nominal.at(decode[1]) == decode[1] * 3.35e12
+    assert found.nominal.at(1e6) == 989.5e12
+    # what the floor of the same step says, but for what stays in the last-level cache
+    seconds = asked.plan.latency.decode.seconds
+    assert asked.plan.latency.steps.flops(8192, 16) / seconds == pytest.approx(found.roof.at(decode[16]), rel=0.01)
 
 
 @pytest.mark.parametrize("engine", ["ideal", "vllm", "sglang", "llama.cpp"])
@@ -162,7 +169,19 @@ def test_names_say_what_differs():
     assert len(over_batch(points)) == 2
     assert len(over_context(points)) == 4
     assert {each.plan.workload.batch_size for each in over_batch(points)} == {8}
+    assert {each.asked for each in over_batch(points)} == {(1, 8)}
+    assert [batch for batch, _ in step_curve(over_batch(points)[0], 64).asked] == [1, 8]
     assert MOST_SERIES == 8
+
+
+def test_names_too_long_keep_their_ends_and_stay_apart():
+    one = point("gpt2", 512)
+    spec = replace(one.plan.spec, name="a" * 60 + "-middle-" + "z" * 60)
+    alike = [one._replace(plan=one.plan._replace(spec=replace(spec, name=spec.name.replace("middle", word)))) for word in ("left", "right")]
+    found = names(alike)
+    assert len(set(found)) == 2
+    assert all(len(each) <= LONGEST_NAME + 5 for each in found)
+    assert names([one._replace(plan=one.plan._replace(spec=spec))]) == ["a" * 32 + "…" + "z" * 32]
 
 
 @pytest.mark.parametrize("name", preset_names())

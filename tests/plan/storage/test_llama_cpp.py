@@ -48,6 +48,11 @@ def stored(*arguments, **options):
         ("gpt-oss-20b", 131072, 1, {}, 12 * 2048 * (131072 + 768)),
         # four slots of their own: 4 x 768; in one buffer pad256(4 x 128 + 512) = 1,024
         ("gpt-oss-20b", 8192, 4, {}, 12 * 2048 * 4 * (8192 + 768)),
+        # one buffer of 8,192 cells for four slots, in which one sequence may take all; the window's cells grow with the slots
+        ("gpt-oss-20b", 8192, 1, {"parallel": 4, "kv_unified": True, "shared_tokens": 8192}, 12 * 2048 * (8192 + 1024)),
+        # 36 layers x 40,960 x 4,096 B = 5.625 GiB, with one sequence of 40,960 and with four of 10,240
+        ("qwen3-8b", 40960, 1, {"parallel": 4, "kv_unified": True, "shared_tokens": 40960}, 36 * 40960 * 4096),
+        ("qwen3-8b", 10240, 4, {"parallel": 4, "kv_unified": True, "shared_tokens": 40960}, 36 * 40960 * 4096),
         ("gpt-oss-20b", 8192, 4, {"kv_unified": True}, 12 * 2048 * (4 * 8192 + 1024)),
         # the window cache is never longer than the full one
         ("gpt-oss-20b", 300, 1, {}, 24 * 2048 * 512),
@@ -179,6 +184,15 @@ def test_slots():
 
 def notices(*arguments, **options):
     return {notice.code: notice.message for notice in plan(*arguments, **options).notices}
+
+
+def test_a_shared_buffer_is_bounded_as_a_whole():
+    shared = {"parallel": 4, "kv_unified": True, "shared_tokens": 8000}
+    cache = plan("qwen3-8b", 4000, 2, **shared).cache
+    assert cache.stored_bytes == 36 * 4096 * 8192  # padded to 256
+    assert cache.stored_bytes - cache.needed_bytes == 36 * 4096 * 192 == sum(size for _, size in cache.causes)
+    with pytest.raises(BadInput, match="8,000 tokens cannot hold 8,004"):
+        plan("qwen3-8b", 2001, 4, **shared)
 
 
 def test_the_flags_that_realise_it_are_said():
