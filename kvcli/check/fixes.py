@@ -126,13 +126,21 @@ def _dtype(case: Case, passes: Passes) -> str:
     return spelled(case, "dtype", "auto") if plan is not None and passes(plan) else ""
 
 
+def _narrower(plan: Plan, own: Plan | None) -> bool:
+    """Whether its cache has fewer bits than the one that does not do."""
+    if own is None:
+        return True
+    bits = [sum(dtype.bits_per_element for dtype in each.cache.kv) for each in (plan, own)]
+    return bits[0] < bits[1]
+
+
 def _kv_dtype(case: Case, passes: Passes) -> str:
     if case.asked is None or case.deployment.engine == "tgi":
         return ""
     try:
         for types in kv_types(case.asked.request):
             plan = planned(case.asked.request._replace(kv=types)) if types else None
-            if plan is not None and passes(plan) and not lacks_fp4(case, plan):
+            if plan is not None and _narrower(plan, case.plan) and passes(plan) and not lacks_fp4(case, plan):
                 return spelled(case, "kv_dtype", plan.cache.kv.label)
     except (BadInput, NotModelled):
         pass

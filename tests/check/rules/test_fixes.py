@@ -167,3 +167,12 @@ def test_the_capacity_file_says_its_pool_with_a_unit(tmp_path):
         (found,) = (each for each in check([tmp_path / "kvcli.yaml"], DAY)[0].cells[0].outcomes if each.rule == "KV001")
         assert found.level == level
         assert level == "passed" or found.fix.startswith("kv_memory: 1073741824B")
+
+
+def test_a_type_of_the_cache_is_proposed_only_where_it_is_narrower(said):
+    """A cache that is in fp8 already is not made smaller by fp8."""
+    wide = said(serve("--max-model-len 65536"), fleet="{ device: l4, devices: 1 }")["KV001"]
+    assert "--kv-cache-dtype fp8" in wide.fix
+    narrow = said(serve("--max-model-len 65536 --kv-cache-dtype fp8"), fleet="{ device: l4, devices: 1 }")["KV001"]
+    assert narrow.level == "warning"
+    assert "--kv-cache-dtype" not in narrow.fix
