@@ -66,6 +66,7 @@ OPENS: dict[str, Doubt] = {
     **dict.fromkeys(("kv_on_host", "lora_rank_unknown", "context_dealt"), Doubt(MEMORY, SAME_WEIGHTS)),
     **dict.fromkeys(("drafted_tokens_assumed", "drafter_not_said"), Doubt(frozenset(["KV006", "KV015"]))),
     **dict.fromkeys(("uneven_group", "several_gpu_resources"), Doubt(frozenset(["KV014"]))),
+    "positions_overridden": Doubt(frozenset(["KV003"])),
     "cpu_tag": Doubt(CERTAIN - {"KV003"}),
     # what an engine or the cluster does not read, or refuses; what is counted as less than it is; what another rule says
     **dict.fromkeys(("stray_word", "repeated_option", "variable_not_read", "not_a_string", "not_a_list", "misspelled_option"), _NOTHING),

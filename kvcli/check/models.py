@@ -13,6 +13,7 @@ from kvcli.model import presets
 from kvcli.model.config import spec_from_config
 from kvcli.model.resolve import is_path, resolve
 from kvcli.model.spec import ModelSpec
+from kvcli.plan.weights import parse_weights
 
 #: what stands before a hub id, or before a path of which the last part is the model's name
 _SCHEMES = re.compile(r"^(hf|s3|gs|gcs|pvc|oci|https?|file|model|models)://", re.IGNORECASE)
@@ -102,6 +103,11 @@ class Models:
             if preset is not None:
                 doubt = f"{text[:120]} names GGUF files and not their type, and kvcli counts {preset.name} as it was published"
                 bare = "gguf" in text.lower() and not weights
+                closest = _closest(weights)
+                if closest != weights:
+                    doubt = f"{text[:120]} names a mix, {weights}, that kvcli has no rule for, and counts {closest or preset.name}"
+                    label = label.format(text[:120], preset.name)
+                    return Found(preset.spec(), label=label, weights=closest, doubt=doubt, copy=closest >= "q4")
                 return Found(preset.spec(), label=label.format(text[:120], preset.name), weights=weights, doubt=doubt if bare else "")
         for name, kind in _copied(text):
             preset = presets.find(name)
@@ -167,6 +173,21 @@ def _copied(text: str) -> list[tuple[str, str]]:
 def _own_blocks(text: str, preset: presets.Preset, weights: str) -> bool:
     owner = _plain(text).partition("/")[0]
     return owner.lower() == "qwen" and weights == "fp8" and preset.config.get("model_type") in _IN_BLOCKS
+
+
+def _closest(weights: str) -> str:
+    """The type itself where it is known; of other mixes, as unsloth's and bartowski's `_XL` and `_L`, the smallest of as many bits."""
+    if not weights:
+        return weights
+    digits = re.match(r"q\d(?=_)", weights)
+    options = tuple(f"{digits[0]}{ending}" for ending in ("_k_s", "_k", "_0")) if digits else ()
+    for name in (weights, *options):
+        try:
+            parse_weights(name)
+        except BadInput:
+            continue
+        return name
+    return ""
 
 
 def _type(mix: str) -> str:

@@ -164,8 +164,12 @@ def _overrides(draft: Draft, given: Given) -> None:
     for key, value in (config or {}).items():
         if key in ("rope_scaling", "rope_parameters") and isinstance(value, dict):
             rope(draft, value, given.said, given.place)
-        elif key == "max_position_embeddings" and isinstance(value, int) and value > 0 and "context_tokens" not in draft.settings:
-            draft.set("context_tokens", value, given.said, given.place)
+        elif key == "max_position_embeddings" and isinstance(value, int) and value > 0:
+            if "context_tokens" in draft.settings:
+                text = f"--json-model-override-args gives the model {value:,} positions"
+                draft.problem("positions_overridden", text, given.place)
+            else:
+                draft.set("context_tokens", value, given.said, given.place)
         elif key not in ("architectures", "rope_theta"):
             text = f"--json-model-override-args sets {str(key)[:40]}, which may change the model kvcli computes with"
             draft.problem("option_not_modelled", text, given.place)

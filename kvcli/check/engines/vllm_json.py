@@ -105,6 +105,9 @@ def overrides(draft: Draft, config: Mapping[str, Any], said: str, place: Place) 
         if key in ("rope_scaling", "rope_parameters") and isinstance(value, dict):
             rope(draft, value, said, place)
         elif key == "max_position_embeddings" and isinstance(value, int) and not isinstance(value, bool):
+            if "context_tokens" in draft.settings and value > 0:
+                text = f"--hf-overrides gives the model {value:,} positions"
+                draft.problem("positions_overridden", text, place)
             _length(draft, value, said, place)
         elif key == "text_config" and isinstance(value, dict):
             overrides(draft, value, said, place)

@@ -19,14 +19,16 @@ _CONTINUED = re.compile(r"\\[ \t]*\n")
 def read_script(script: Script) -> list[Launch]:
     """The engines that a script starts, called `command/1`, `command/2`, ... in order."""
     text = rendered(script.text)
+    source = text.place
     name = PurePosixPath(script.file).name.lower()
     if name.startswith(("dockerfile", "containerfile")) or name.endswith(".dockerfile"):
         return _dockerfile(script)
     programs, problems = find_in_script(text, {})
     result: list[Launch] = []
-    programs = tuple(each for each in programs if each.words)
+    # an image's own command has no words, and is told by variables
+    programs = tuple(each for each in programs if each.words or each.run is not None)
     for index, program in enumerate(programs, start=1):
-        place = program.words[0].place
+        place = program.words[0].place if program.words else program.run.image.place if program.run and program.run.image else source
         own = _problems(problems, program.run)
         if program.guarded and not all(each.guarded for each in programs):
             own = (*own, Problem("conditional_beside", "it starts only under a condition of the script", place))

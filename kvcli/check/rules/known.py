@@ -8,7 +8,7 @@ from kvcli.check.case import Case, Without, passed
 from kvcli.check.doubts import refuses
 from kvcli.check.launch import Problem
 from kvcli.check.nodes import Place
-from kvcli.check.rules.shape import SPLIT_CODES
+from kvcli.check.rules.shape import SPLIT_CODES, of_cache_type
 from kvcli.check.verdict import Outcome
 
 
@@ -35,7 +35,7 @@ def model(case: Case) -> list[Outcome]:
     error = case.error
     # what the command line of a plan offers there is no change to a deployment
     hint = error.hint if error is not None and "--engine" not in error.hint else ""
-    if error is not None and error.code not in (*SPLIT_CODES, "unsupported_kv_dtype", "unknown_dtype"):
+    if error is not None and error.code not in SPLIT_CODES and not of_cache_type(error):
         found.append(Outcome("KV009", case.unknown_level, f"it cannot be planned: {error.message}", place, fix=hint))
     return found or [passed("KV009", case)]
 

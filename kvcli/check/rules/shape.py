@@ -13,7 +13,7 @@ from kvcli.check.splits import NODE
 from kvcli.check.verdict import Outcome
 from kvcli.check.words import are, in_words, plural, spelled
 from kvcli.dtypes import BF16
-from kvcli.errors import BadInput
+from kvcli.errors import BadInput, KvcliError
 from kvcli.hardware.accelerators import Accelerator
 from kvcli.hardware.mig import is_slice
 from kvcli.model.latent_records import Latent
@@ -91,10 +91,15 @@ def split(case: Case) -> Outcome:
     return Outcome("KV004", "warning", message, place, formula)
 
 
+def of_cache_type(error: KvcliError) -> bool:
+    """Whether it is the cache's type that cannot be planned; a type of the weights is told from a file's name, and refuses nothing."""
+    return error.code == "unsupported_kv_dtype" or (error.code == "unknown_dtype" and "--weights" not in error.message)
+
+
 def kv_dtype(case: Case) -> Outcome:
     """KV010."""
     place = case.place("kv_dtype")
-    if case.error is not None and case.error.code in ("unsupported_kv_dtype", "unknown_dtype"):
+    if case.error is not None and of_cache_type(case.error):
         return Outcome("KV010", "error", case.error.message, place, fix=_hint(case))
     plan, part = case.plan, case.part
     if plan is None or part is None:

@@ -70,7 +70,7 @@ def find_programs(
     """The engines that `words` start, in order; where none is known by name, the last command. `find` gives scripts by path."""
     problems: list[Problem] = []
     found = _unwrap(tuple(words), environment, find, problems, 0)
-    return _chosen(found, problems)
+    return _chosen([program for program in found if program.words], problems)
 
 
 def find_in_script(
@@ -142,6 +142,8 @@ def _unwrap(words: tuple[Word, ...], environment: Mapping[str, Word], find: Find
     if name in _CONTAINERS and (sub_commands[:1] == ["run"] or sub_commands == ["container", "run"]):
         start = 2 if words[1].text == "run" else 3
         run = read_container_run(words[start:])
+        if run.image is not None and not run.words:  # the image's own command, told by variables
+            return [Program((), run.environment, known=True, run=run, gpus=run.gpus)]
         inner = _unwrap(run.words, run.environment, lambda path: None, problems, level + 1)
         return [program._replace(run=run, gpus=run.gpus, known=program.known or run.image is not None) for program in inner]
     if name in _WRAPPERS:

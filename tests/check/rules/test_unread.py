@@ -1,6 +1,7 @@
 """Arguments that are set to what nothing here understands: said for what they are, and not as if they were absent."""
 
 import datetime
+import re
 
 import pytest
 
@@ -87,3 +88,50 @@ def test_the_same_of_llama_server(cell, value):
         POD.replace("vllm/vllm-openai:v0.9.2", "x"),
     )
     assert "the length that is set is not known: the model's own, 131,072 tokens" in found.assumed
+
+
+@pytest.mark.parametrize(
+    ("command", "weights"),
+    [
+        ("llama-server -hf unsloth/Qwen3-8B-GGUF:UD-Q4_K_XL -c 8192 -ngl 99", "q4_k_s"),
+        ("llama-server -hf bartowski/Qwen2.5-7B-Instruct-GGUF:Q6_K_L -c 8192", "q6_k"),
+        ("llama-server -m Qwen3-8B-UD-Q8_K_XL.gguf -c 8192", "q8_0"),
+    ],
+)
+def test_a_mix_that_kvcli_has_no_rule_for_fails_nothing(tmp_path, command, weights):
+    """Unsloth and bartowski name files so; the type is of the weights, and says nothing about the cache."""
+    path = tmp_path / "kvcli.yaml"
+    path.write_text(f"version: 1\ntargets:\n  - name: a\n    command: {command}\n    on: [l4]\n")
+    report, _ = check([path], datetime.date(2026, 11, 30))
+    outcomes = report.cells[0].outcomes
+    assert not [each for each in outcomes if each.level == "error"]
+    assert any(f"counts {weights}" in each.message for each in outcomes)
+
+
+def test_positions_that_an_option_gives_a_model(tmp_path):
+    path = tmp_path / "kvcli.yaml"
+    command = "vllm serve Qwen/Qwen3-32B -tp 2 --max-model-len 131072"
+    for option, level in (("", "error"), (""" --hf-overrides '{"max_position_embeddings":131072}'""", "warning")):
+        path.write_text(f"version: 1\ntargets:\n  - name: a\n    command: |\n      {command}{option}\n    on: [h100-sxm5-80]\n    tp: 2\n")
+        report, _ = check([path], datetime.date(2026, 11, 30))
+        assert {each.rule: each.level for each in report.cells[0].outcomes}["KV003"] == level
+
+
+@pytest.mark.parametrize(
+    ("line", "weights_bytes"),
+    [
+        (
+            "docker run --gpus all -e MODEL_ID=mistralai/Mistral-7B-Instruct-v0.3 ghcr.io/huggingface/text-generation-inference:2",
+            14_496_047_104,
+        ),
+        ("docker run -d --gpus all -e LLAMA_ARG_MODEL=/m/Qwen3-8B-Q4_K_M.gguf ghcr.io/ggml-org/llama.cpp:server-cuda", 4_900_000_000),
+    ],
+)
+def test_an_image_that_variables_tell_what_to_serve(tmp_path, line, weights_bytes):
+    path = tmp_path / "run.sh"
+    path.write_text(line + "\n")
+    report, _ = check([path], datetime.date(2026, 11, 30), ["l4"])
+    (cell,) = report.cells
+    found = next(each for each in cell.outcomes if each.rule == "KV001")
+    assert int(re.search(r"weights ([\d,]+)", found.formula)[1].replace(",", "")) == pytest.approx(weights_bytes, rel=0.03)
+    assert not [each for each in cell.outcomes if each.level == "error"]
