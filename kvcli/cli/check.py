@@ -100,6 +100,8 @@ def _distinct(files: list[str], outputs: dict[str, str | None]) -> None:
     for name, path in [*(("FILE", each) for each in files), *outputs.items()]:
         if path is None:
             continue
+        if path == "-" and name not in ("FILE", "--json"):
+            raise BadInput(f"{name} - names no file", hint=f"{name} /dev/stdout, or a file", code="usage")
         if not path.strip():
             raise BadInput(f"{name} is an empty text, no name of a file", hint="is a variable not set?", code="usage")
         real = os.path.realpath(path)

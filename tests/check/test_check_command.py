@@ -350,3 +350,12 @@ def test_a_folder_with_files_of_others(gate):
     assert len(answer.err.splitlines()) == 1
     alone = gate("all/stack.yaml", "--device", "l4")
     refused(alone, "all/stack.yaml:1")
+
+
+@pytest.mark.parametrize("option", ["--md", "--junit", "--sarif"])
+def test_a_dash_is_no_file(kvcli, tmp_path, option):
+    (tmp_path / "kvcli.yaml").write_text("version: 1\ntargets: [{ name: a, model: gpt2, ctx: 512, engine: vllm, on: [l4] }]\n")
+    answer = kvcli("check", "kvcli.yaml", option, "-", cwd=tmp_path)
+    assert answer.code == 2
+    assert f"{option} - names no file" in answer.err
+    assert [each.name for each in tmp_path.iterdir()] == ["kvcli.yaml"]
