@@ -172,7 +172,7 @@ def test_models_of_the_structure_of_another(cell, name, parameters, device):
 
 
 def test_a_folder_of_the_hubs_cache_is_the_model_that_it_holds(cell):
-    found = cell(serve("/root/.cache/huggingface/hub/models--Qwen--Qwen3-8B-AWQ/snapshots/abc", "--max-model-len 4096"))
+    found = cell(serve("/cache/huggingface/hub/models--Qwen--Qwen3-8B-AWQ/snapshots/abc", "--max-model-len 4096"))
     assert f"weights {36 * 192_937_984 * 133 // 256 + 2 * 1_244_967_936:,}" in said(found, "KV001")[0].formula
 
 
