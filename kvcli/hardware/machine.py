@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kvcli.errors import CannotRunHere
+from kvcli.files import replace_text
 from kvcli.hardware.accelerators import Accelerator
 from kvcli.model.store import home
 
@@ -94,11 +95,9 @@ def keep_rate(rate: dict[str, Any], threads: int, time_utc: str) -> Path:
     """Keeps a rate for later plans. Raises CannotRunHere where the cache folder cannot be written."""
     path = _file()
     document = {"schema_version": 1, "cpu": cpu_name(), "threads": threads, "time_utc": time_utc, **rate}
-    draft = path.with_name(f"{path.name}.part-{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(json.dumps(document) + "\n", encoding="utf-8")
-        os.replace(draft, path)
+        replace_text(str(path), json.dumps(document) + "\n")
     except OSError as error:
         raise CannotRunHere(
             f"cannot write in the folder {path.parent}: {error.strerror or error}",
