@@ -16,9 +16,9 @@ from kvcli.check.nodes import Place
 from kvcli.check.reach import could_fit
 from kvcli.check.rules import known, memory, shape, time
 from kvcli.check.verdict import Cell, Measures, Outcome, Report, Waiver
-from kvcli.check.words import plural
 from kvcli.errors import BadInput
 from kvcli.plan.time.limits import tpot_floor_s, ttft_floor_s
+from kvcli.units import plural
 
 Rule = Callable[[Case], Outcome | list[Outcome]]
 RULES: tuple[Rule, ...] = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from kvcli.check.case import Case
+from kvcli.units import plural
 
 #: engine -> setting -> option
 OPTIONS: dict[str, dict[str, str]] = {
@@ -85,11 +86,6 @@ def _llama(case: Case, key: str, value: int | float | str) -> str:
         key_type, _, value_type = str(value).partition(":")
         return f"-ctk {key_type} -ctv {value_type or key_type} -fa on"
     return f"{KEYS.get(key, key)}: {value}"
-
-
-def plural(count: int, word: str) -> str:
-    """`1 token`, `8,192 tokens`."""
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
 def are(count: int, word: str) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from kvcli.check.case import Case
 from kvcli.check.lengths import may_fit
 from kvcli.check.splits import most_devices, named, takes_ranks
-from kvcli.check.words import plural
 from kvcli.hardware.mig import is_slice
+from kvcli.units import plural
 
 Held = Callable[[Case], tuple[int, int] | None]
 

@@ -16,11 +16,11 @@ from kvcli.check.rules.admission import beside_others, shares_beside, size_said,
 from kvcli.check.rules.crowd import to_hold_all
 from kvcli.check.rules.pool import short_pool
 from kvcli.check.verdict import Outcome
-from kvcli.check.words import are, plural, spelled
+from kvcli.check.words import are, spelled
 from kvcli.plan.answers.solve import at_batch, at_context
 from kvcli.plan.budget.memory import MemoryPlan
 from kvcli.plan.plan import Plan
-from kvcli.units import format_bytes
+from kvcli.units import format_bytes, plural
 
 #: Engines that do not start unless the cache of a request of the longest length has room; others admit shorter requests.
 REFUSE_TO_START = ("vllm", "llama.cpp")

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from kvcli.check import fixes
 from kvcli.check.case import Case
 from kvcli.check.nodes import Place
-from kvcli.check.words import plural, spelled
+from kvcli.check.words import spelled
 from kvcli.plan.budget.memory import MemoryPlan
-from kvcli.units import format_bytes
+from kvcli.units import format_bytes, plural
 
 
 class ShortPool(NamedTuple):

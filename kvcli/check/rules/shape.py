@@ -11,14 +11,14 @@ from kvcli.check.requests import default_context, number, split_of
 from kvcli.check.rules.methods import refused_method
 from kvcli.check.splits import NODE
 from kvcli.check.verdict import Outcome
-from kvcli.check.words import are, in_words, plural, spelled
+from kvcli.check.words import are, in_words, spelled
 from kvcli.dtypes import BF16
 from kvcli.errors import BadInput, KvcliError
 from kvcli.hardware.accelerators import Accelerator
 from kvcli.hardware.mig import is_slice
 from kvcli.model.latent_records import Latent
 from kvcli.model.spec import ModelSpec
-from kvcli.units import format_bytes
+from kvcli.units import format_bytes, plural
 
 #: Engines that do not start with more than the model's positions; others only warn.
 REFUSE_LONGER = ("vllm", "sglang")

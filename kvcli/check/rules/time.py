@@ -7,13 +7,12 @@ from kvcli.check.case import Case, passed, planned, skipped
 from kvcli.check.faster import BEST_EFFICIENCY, Limit, to_be_faster
 from kvcli.check.rules.memory import sequences_held, usable
 from kvcli.check.verdict import Outcome
-from kvcli.check.words import plural
 from kvcli.plan.floors import Floor
 from kvcli.plan.plan import Plan
 from kvcli.plan.request import PlanRequest
 from kvcli.plan.time.limits import tpot_floor_s, ttft_floor_s
 from kvcli.plan.workload import Workload
-from kvcli.units import format_seconds
+from kvcli.units import format_seconds, plural
 
 
 def why_no_floor(case: Case) -> str:
